@@ -1,0 +1,3 @@
+"""pybroker: an Apache Kafka broker in Python."""
+
+__version__ = "0.1.0"
