@@ -1,0 +1,168 @@
+"""Runs `pybroker start` as a child process for a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.support.wire import WireClient
+
+ROOT = Path(__file__).resolve().parents[2]
+# A traceback, or asyncio's words for an exception that nobody took.
+CRASH = re.compile(r"Traceback \(most recent call last\)|was never retrieved|was never awaited|Exception ignored in|Segmentation fault")
+
+
+class StartFailed(Exception):
+    """The process ended, or was not ready in time; holds what it wrote."""
+
+
+def broker_environment() -> dict[str, str]:
+    """The test's environment without KAFKA_* and PYBROKER_*, which would be settings."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("KAFKA_", "PYBROKER_"))}
+    return environment | {"PYTHONPATH": os.pathsep.join([str(ROOT / ".src"), os.environ.get("PYTHONPATH", "")]), "PYTHONUNBUFFERED": "1"}
+
+
+class BrokerProcess:
+    """A broker on a free port (or `port`), its data in data_dir; start() on entering, stop() on leaving the context.
+
+    Its own output goes to data_dir/../<name>.out, over restarts. Leaving the context fails the test when the log shows a
+    traceback, unless allow_traceback.
+    """
+
+    def __init__(
+        self, data_dir: Path | str, overrides: Mapping[str, Any] | None = None, port: int = 0, *, arguments: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None, allow_traceback: bool = False, start_timeout: float = 60,
+    ) -> None:  # fmt: skip
+        self.data_dir = Path(data_dir)
+        self.overrides = dict(overrides or {})
+        self.arguments, self.environment, self.start_timeout = arguments, dict(environment or {}), start_timeout
+        self.allow_traceback = allow_traceback
+        self.wanted_port, self.port, self.host = port, 0, "127.0.0.1"
+        self.ready: dict[str, Any] = {}
+        self.output = self.data_dir.parent / f"{self.data_dir.name}.out"
+        self.ready_file = self.data_dir.parent / f"{self.data_dir.name}.ready"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start_seconds = 0.0
+
+    # life
+    def start(self) -> BrokerProcess:
+        assert self.process is None, "already running"
+        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        self.ready_file.unlink(missing_ok=True)
+        began = time.monotonic()
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.data_dir.parent,
+                env=broker_environment() | self.environment,
+            )  # fmt: skip
+        while not self.ready_file.exists():
+            if (code := self.process.poll()) is not None:
+                self.process = None
+                raise StartFailed(f"exit code {code}:\n{self.log_text()[-4000:]}")
+            if time.monotonic() - began > self.start_timeout:
+                self.kill()
+                raise StartFailed(f"not ready after {self.start_timeout} s:\n{self.log_text()[-4000:]}")
+            time.sleep(0.005)
+        self.start_seconds = time.monotonic() - began
+        self.ready = json.loads(self.ready_file.read_text())
+        self.host, self.port = self.ready["host"], self.ready["port"]
+        return self
+
+    def command(self) -> list[str]:
+        command = [sys.executable, "-m", "pybroker", "start", *self.arguments, "--port", str(self.wanted_port)]
+        command += ["--data-dir", str(self.data_dir), "--ready-file", str(self.ready_file)]
+        for key, value in self.overrides.items():
+            command += ["--override", f"{key}={value}"]
+        return command
+
+    def stop(self, timeout: float = 30) -> int:
+        """SIGTERM, then wait; the exit code. A broker that hangs is killed and fails the test."""
+        if self.process is None:
+            return 0
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait(timeout)
+
+    def wait(self, timeout: float = 30) -> int:
+        assert self.process is not None
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"no shutdown within {timeout} s:\n{self.log_text()[-4000:]}") from None
+        self.process = None
+        return code
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def restart(self, *, kill: bool = False) -> BrokerProcess:
+        """Stops (or kills) and starts again on the same port and data."""
+        self.kill() if kill else self.stop()
+        self.wanted_port = self.port or self.wanted_port
+        return self.start()
+
+    def __enter__(self) -> BrokerProcess:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self.stop()
+        finally:
+            self.kill()
+        if kind is None and not self.allow_traceback:
+            self.check_log()
+
+    # looking at it
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def client(self, **options: Any) -> WireClient:
+        return WireClient(self.host, self.port, **options)
+
+    def log_text(self) -> str:
+        return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+    def check_log(self) -> None:
+        """Fails when the log shows a traceback."""
+        text = self.log_text()
+        found = CRASH.search(text)
+        assert not found, f"the broker's log shows:\n{text[max(0, found.start() - 500) : found.start() + 3000]}"
+
+    def memory_mb(self) -> float:
+        """Proportional set size of the process, MB (Linux)."""
+        for line in Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1024
+        raise AssertionError("no Pss line")
+
+    def open_files(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+def wait_until(condition: Any, timeout: float = 10, what: str = "the condition") -> Any:
+    """Calls condition() until it returns something true; returns that."""
+    deadline = time.monotonic() + timeout
+    while True:
+        if result := condition():
+            return result
+        assert time.monotonic() < deadline, f"{what} did not come within {timeout} s"
+        time.sleep(0.01)
