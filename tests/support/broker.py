@@ -18,7 +18,9 @@ from tests.support.wire import WireClient
 
 ROOT = Path(__file__).resolve().parents[2]
 # A traceback, or asyncio's words for an exception that nobody took.
-CRASH = re.compile(r"Traceback \(most recent call last\)|was never retrieved|was never awaited|Exception ignored in|Segmentation fault")
+CRASH = re.compile(
+    r"Traceback \(most recent call last\)|was never retrieved|was never awaited|Exception ignored in|Segmentation fault"
+)
 
 
 class StartFailed(Exception):
@@ -27,21 +29,29 @@ class StartFailed(Exception):
 
 def broker_environment() -> dict[str, str]:
     """The test's environment without KAFKA_* and PYBROKER_*, which would be settings."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("KAFKA_", "PYBROKER_"))}
-    return environment | {"PYTHONPATH": os.pathsep.join([str(ROOT / ".src"), os.environ.get("PYTHONPATH", "")]), "PYTHONUNBUFFERED": "1"}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("KAFKA_", "PYBROKER_"))}
+    path = os.pathsep.join(filter(None, [str(ROOT / ".src"), os.environ.get("PYTHONPATH")]))
+    return inherited | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 class BrokerProcess:
     """A broker on a free port (or `port`), its data in data_dir; start() on entering, stop() on leaving the context.
 
-    Its own output goes to data_dir/../<name>.out, over restarts. Leaving the context fails the test when the log shows a
-    traceback, unless allow_traceback.
+    Its own output goes to data_dir/../<name>.out, over restarts. Leaving the context fails the test when the log
+    shows a traceback, unless allow_traceback.
     """
 
     def __init__(
-        self, data_dir: Path | str, overrides: Mapping[str, Any] | None = None, port: int = 0, *, arguments: tuple[str, ...] = (),
-        environment: Mapping[str, str] | None = None, allow_traceback: bool = False, start_timeout: float = 60,
-    ) -> None:  # fmt: skip
+        self,
+        data_dir: Path | str,
+        overrides: Mapping[str, Any] | None = None,
+        port: int = 0,
+        *,
+        arguments: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+        allow_traceback: bool = False,
+        start_timeout: float = 60,
+    ) -> None:
         self.data_dir = Path(data_dir)
         self.overrides = dict(overrides or {})
         self.arguments, self.environment, self.start_timeout = arguments, dict(environment or {}), start_timeout
@@ -61,9 +71,13 @@ class BrokerProcess:
         began = time.monotonic()
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.data_dir.parent,
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.data_dir.parent,
                 env=broker_environment() | self.environment,
-            )  # fmt: skip
+            )
         while not self.ready_file.exists():
             if (code := self.process.poll()) is not None:
                 self.process = None
@@ -117,7 +131,9 @@ class BrokerProcess:
     def __enter__(self) -> BrokerProcess:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self.stop()
         finally:

@@ -19,7 +19,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 @cache
 def frames(release: str) -> list[dict[str, Any]]:
-    """Recorded frames of a release: api, version, client, request and response as bytes (response may be None), note."""
+    """Recorded frames of a release: api, version, client, note, request and response as bytes (or None: no answer)."""
     rows = _lines(DATA / "wire" / f"kafka-{release}.jsonl.xz")
     for row in rows:
         row["request"] = bytes.fromhex(row["request"])

@@ -46,25 +46,55 @@ def record(delta: int, key: Value, value: Value, headers: Sequence[tuple[bytes, 
 
 
 def batch(
-    records: Sequence[RecordSpec] = (), *, base: int = 0, attributes: int = 0, pid: int = -1, epoch: int = -1, seq: int = -1,
-    ts: int | None = None, max_ts: int | None = None, magic: int = 2, leader_epoch: int = -1, crc: int | None = None,
-    last_delta: int | None = None, count: int | None = None, payload: bytes | None = None,
-) -> bytes:  # fmt: skip
+    records: Sequence[RecordSpec] = (),
+    *,
+    base: int = 0,
+    attributes: int = 0,
+    pid: int = -1,
+    epoch: int = -1,
+    seq: int = -1,
+    ts: int | None = None,
+    max_ts: int | None = None,
+    magic: int = 2,
+    leader_epoch: int = -1,
+    crc: int | None = None,
+    last_delta: int | None = None,
+    count: int | None = None,
+    payload: bytes | None = None,
+) -> bytes:
     """A batch of format 2; every header field can be given a wrong value."""
     now = int(time.time() * 1000) if ts is None else ts
     whole = [each if isinstance(each, tuple) else (None, each) for each in records]
     if payload is None:
         payload = b"".join(record(index, *each) for index, each in enumerate(whole))
-    tail = struct.pack(
-        ">hiqqqhii", attributes, len(whole) - 1 if last_delta is None else last_delta, now, now if max_ts is None else max_ts,
-        pid, epoch, seq, len(whole) if count is None else count,
-    ) + payload  # fmt: skip
+    tail = (
+        struct.pack(
+            ">hiqqqhii",
+            attributes,
+            len(whole) - 1 if last_delta is None else last_delta,
+            now,
+            now if max_ts is None else max_ts,
+            pid,
+            epoch,
+            seq,
+            len(whole) if count is None else count,
+        )
+        + payload
+    )
     checksum = crc32c(tail) if crc is None else crc
     return struct.pack(">qiiBI", base, len(tail) + 9, leader_epoch, magic & 0xFF, checksum) + tail
 
 
-def message(value: Value, key: Value = None, *, magic: int = 1, ts: int | None = None, attributes: int = 0,
-            offset: int = 0, crc: int | None = None) -> bytes:  # fmt: skip
+def message(
+    value: Value,
+    key: Value = None,
+    *,
+    magic: int = 1,
+    ts: int | None = None,
+    attributes: int = 0,
+    offset: int = 0,
+    crc: int | None = None,
+) -> bytes:
     """One message of formats 0 and 1."""
     body = struct.pack(">bb", magic, attributes)
     if magic:

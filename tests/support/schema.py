@@ -16,8 +16,14 @@ from typing import Any
 from tests.support.data import schemas
 
 NUMBERS = {
-    "int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "uint32": ">I", "int64": ">q", "float64": ">d",
-}  # fmt: skip
+    "int8": ">b",
+    "int16": ">h",
+    "uint16": ">H",
+    "int32": ">i",
+    "uint32": ">I",
+    "int64": ">q",
+    "float64": ">d",
+}
 EMPTY: dict[str, Any] = {"string": "", "bytes": b"", "records": None, "uuid": bytes(16), "bool": False, "float64": 0.0}
 
 
@@ -68,16 +74,21 @@ class Field:
         kind = raw["type"]
         inner = raw.get("fields", structs.get(kind.removeprefix("[]"), []))
         return cls(
-            raw["name"], kind, Versions.parse(raw["versions"]), Versions.parse(raw.get("nullableVersions")),
-            Versions.parse(raw.get("taggedVersions")), raw.get("tag"),
+            raw["name"],
+            kind,
+            Versions.parse(raw["versions"]),
+            Versions.parse(raw.get("nullableVersions")),
+            Versions.parse(raw.get("taggedVersions")),
+            raw.get("tag"),
             Versions.parse(raw["flexibleVersions"]) if "flexibleVersions" in raw else None,
-            _default(kind, raw.get("default")), [cls.parse(each, structs) for each in inner],
-        )  # fmt: skip
+            _default(kind, raw.get("default")),
+            [cls.parse(each, structs) for each in inner],
+        )
 
 
 def _default(kind: str, text: Any) -> Any:
     if text in (None, ""):
-        return [] if kind.startswith("[]") else EMPTY[kind] if kind in EMPTY else 0 if kind in NUMBERS else {}
+        return [] if kind.startswith("[]") else EMPTY.get(kind, 0 if kind in NUMBERS else {})
     if text == "null":
         return None
     if kind == "bool":
@@ -102,9 +113,13 @@ class Message:
     def parse(cls, raw: dict[str, Any]) -> Message:
         structs = {each["name"]: each["fields"] for each in raw.get("commonStructs", [])}
         return cls(
-            raw["name"], raw["type"], raw.get("apiKey"), Versions.parse(raw["validVersions"]),
-            Versions.parse(raw.get("flexibleVersions")), [Field.parse(each, structs) for each in raw["fields"]],
-        )  # fmt: skip
+            raw["name"],
+            raw["type"],
+            raw.get("apiKey"),
+            Versions.parse(raw["validVersions"]),
+            Versions.parse(raw.get("flexibleVersions")),
+            [Field.parse(each, structs) for each in raw["fields"]],
+        )
 
 
 @cache
@@ -255,9 +270,11 @@ def _decode_value(reader: Reader, spec: Field, kind: str, version: int, flexible
         count = reader.length("int32", flexible)
         if count > len(reader.data):
             raise SchemaError(f"array of {count} in {len(reader.data)} bytes")
-        return None if count < 0 else [
-            _decode_value(reader, spec, kind[2:], version, flexible, True) for _ in range(count)
-        ]  # fmt: skip
+        return (
+            None
+            if count < 0
+            else [_decode_value(reader, spec, kind[2:], version, flexible, True) for _ in range(count)]
+        )
     if kind in ("string", "bytes", "records"):
         size = reader.length("int16" if kind == "string" else "int32", flexible)
         raw = None if size < 0 else reader.take(size)
@@ -288,7 +305,11 @@ def decode_fields(reader: Reader, fields: list[Field], version: int, flexible: b
 
 # ------------------------------------------------------------------ requests and responses
 def request_header(
-    api: int | str, version: int, correlation_id: int = 0, client_id: str | None = "test", tags: dict[int, bytes] | None = None
+    api: int | str,
+    version: int,
+    correlation_id: int = 0,
+    client_id: str | None = "test",
+    tags: dict[int, bytes] | None = None,
 ) -> bytes:
     key = api if isinstance(api, int) else api_keys()[api]
     out = struct.pack(">hhi", key, version, correlation_id)
@@ -301,19 +322,27 @@ def request_header(
     return out
 
 
-def request_body(api: int | str, version: int, values: dict[str, Any] | None = None, release: str | None = None) -> bytes:
+def request_body(
+    api: int | str, version: int, values: dict[str, Any] | None = None, release: str | None = None
+) -> bytes:
     message = api_message(api, version, "Request", release)
     return encode_fields(message.fields, values or {}, version, version in message.flexible)
 
 
 def encode_request(
-    api: int | str, version: int, values: dict[str, Any] | None = None, correlation_id: int = 0, client_id: str | None = "test"
+    api: int | str,
+    version: int,
+    values: dict[str, Any] | None = None,
+    correlation_id: int = 0,
+    client_id: str | None = "test",
 ) -> bytes:
     """The frame without its size."""
     return request_header(api, version, correlation_id, client_id) + request_body(api, version, values)
 
 
-def decode_response(api: int | str, version: int, frame: bytes, release: str | None = None) -> tuple[int, dict[str, Any]]:
+def decode_response(
+    api: int | str, version: int, frame: bytes, release: str | None = None
+) -> tuple[int, dict[str, Any]]:
     """(correlation id, body); SchemaError where bytes are missing or left over."""
     message = api_message(api, version, "Response", release)
     reader = Reader(frame)
@@ -349,11 +378,16 @@ def encode_data(name: str, version: int, values: dict[str, Any]) -> bytes:
 def to_json(value: Any, fields: list[Field], cut: int | None = None) -> Any:
     """A struct as plain JSON: uuids as base64 text, bytes as 0x.. (cut after `cut` bytes)."""
     specs = {spec.name: spec for spec in fields}
-    return None if value is None else {
-        name: {str(tag): "0x" + raw.hex() for tag, raw in each.items()}
-        if name == "_tags" else _json(each, specs[name], specs[name].type, cut)
-        for name, each in value.items()
-    }  # fmt: skip
+    return (
+        None
+        if value is None
+        else {
+            name: {str(tag): "0x" + raw.hex() for tag, raw in each.items()}
+            if name == "_tags"
+            else _json(each, specs[name], specs[name].type, cut)
+            for name, each in value.items()
+        }
+    )
 
 
 def _json(value: Any, spec: Field, kind: str, cut: int | None) -> Any:
@@ -364,7 +398,8 @@ def _json(value: Any, spec: Field, kind: str, cut: int | None) -> Any:
     if kind == "uuid":
         return base64.urlsafe_b64encode(value).decode().rstrip("=")
     if kind in ("bytes", "records"):
-        return "0x" + value.hex() if cut is None or len(value) <= cut else f"0x{value[:cut].hex()}..({len(value)} bytes)"
+        whole = cut is None or len(value) <= cut
+        return "0x" + value.hex() if whole else f"0x{value[:cut].hex()}..({len(value)} bytes)"
     return to_json(value, spec.fields, cut) if isinstance(value, dict) else value
 
 

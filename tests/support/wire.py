@@ -1,8 +1,8 @@
 """A blocking client over one socket, for tests that look at single requests and answers.
 
-    with WireClient("127.0.0.1", 9092) as client:
-        answer = client.call("Metadata", 12, {"Topics": None})      # dicts by schema names, codec of tests/support/schema.py
-        answer = client.call_message(MetadataRequest(topics=None), 12)  # or pybroker.protocol's own messages
+with WireClient("127.0.0.1", 9092) as client:
+    answer = client.call("Metadata", 12, {"Topics": None})          # dicts by schema names (tests/support/schema.py)
+    answer = client.call_message(MetadataRequest(topics=None), 12)  # or pybroker.protocol's own messages
 """
 
 from __future__ import annotations
@@ -102,35 +102,52 @@ class WireClient:
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """Creates a topic; config names with '_' for '.'. AssertionError with the broker's message where it refuses."""
         topic = {
-            "Name": name, "NumPartitions": partitions, "ReplicationFactor": 1,
+            "Name": name,
+            "NumPartitions": partitions,
+            "ReplicationFactor": 1,
             "Configs": [{"Name": key.replace("_", "."), "Value": value} for key, value in configs.items()],
-        }  # fmt: skip
+        }
         answer = self.call("CreateTopics", 5, {"Topics": [topic], "timeoutMs": 30000})["Topics"][0]
         assert answer["ErrorCode"] == 0, answer
 
-    def produce(self, topic: str, records: bytes | None, *, partition: int = 0, acks: int = -1, version: int = 9) -> dict[str, Any]:
+    def produce(
+        self, topic: str, records: bytes | None, *, partition: int = 0, acks: int = -1, version: int = 9
+    ) -> dict[str, Any]:
         """Produces one records field; returns the partition's answer."""
-        return self.answer("Produce", version, self.send_produce(topic, records, partition=partition, acks=acks, version=version))[
-            "Responses"
-        ][0]["PartitionResponses"][0]  # type: ignore[no-any-return]
+        sent = self.send_produce(topic, records, partition=partition, acks=acks, version=version)
+        answer = self.answer("Produce", version, sent)
+        return answer["Responses"][0]["PartitionResponses"][0]  # type: ignore[no-any-return]
 
-    def send_produce(self, topic: str, records: bytes | None, *, partition: int = 0, acks: int = -1, version: int = 9) -> int:
+    def send_produce(
+        self, topic: str, records: bytes | None, *, partition: int = 0, acks: int = -1, version: int = 9
+    ) -> int:
         data = [{"Name": topic, "PartitionData": [{"Index": partition, "Records": records}]}]
         return self.send("Produce", version, {"Acks": acks, "TimeoutMs": 30000, "TopicData": data})
 
-    def fetch(self, topic: str, offset: int, *, partition: int = 0, max_bytes: int = 1 << 20, wait_ms: int = 500,
-              version: int = 11) -> dict[str, Any]:  # fmt: skip
-        """Fetches from one partition outside a session; returns the partition's answer."""
-        self.send_fetch(topic, offset, partition=partition, max_bytes=max_bytes, wait_ms=wait_ms, version=version)
+    def fetch(self, topic: str, offset: int, *, version: int = 11, **options: int) -> dict[str, Any]:
+        """Fetches from one partition outside a session; options as for send_fetch; returns the partition's answer."""
+        self.send_fetch(topic, offset, version=version, **options)
         return self.answer("Fetch", version)["Responses"][0]["Partitions"][0]  # type: ignore[no-any-return]
 
-    def send_fetch(self, topic: str, offset: int, *, partition: int = 0, max_bytes: int = 1 << 20, wait_ms: int = 500,
-                   version: int = 11) -> int:  # fmt: skip
-        part = {"Partition": partition, "CurrentLeaderEpoch": -1, "FetchOffset": offset, "PartitionMaxBytes": max_bytes}
-        return self.send("Fetch", version, {
-            "ReplicaId": -1, "MaxWaitMs": wait_ms, "MinBytes": 1, "MaxBytes": max_bytes, "SessionId": 0, "SessionEpoch": -1,
-            "Topics": [{"Topic": topic, "Partitions": [part]}],
-        })  # fmt: skip
+    def send_fetch(
+        self,
+        topic: str,
+        offset: int,
+        *,
+        partition: int = 0,
+        max_bytes: int = 1 << 20,
+        wait_ms: int = 500,
+        version: int = 11,
+    ) -> int:
+        part = {
+            "Partition": partition,
+            "CurrentLeaderEpoch": -1,
+            "FetchOffset": offset,
+            "PartitionMaxBytes": max_bytes,
+        }
+        request = {"ReplicaId": -1, "MaxWaitMs": wait_ms, "MinBytes": 1, "MaxBytes": max_bytes}
+        session = {"SessionId": 0, "SessionEpoch": -1, "Topics": [{"Topic": topic, "Partitions": [part]}]}
+        return self.send("Fetch", version, request | session)
 
     def end_offset(self, topic: str, partition: int = 0, timestamp: int = -1) -> int:
         parts = [{"PartitionIndex": partition, "Timestamp": timestamp}]
