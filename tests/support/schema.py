@@ -76,20 +76,20 @@ class Field:
         return cls(
             raw["name"],
             kind,
-            Versions.parse(raw["versions"]),
+            Versions.parse(raw.get("versions", raw.get("taggedVersions"))),
             Versions.parse(raw.get("nullableVersions")),
             Versions.parse(raw.get("taggedVersions")),
             raw.get("tag"),
             Versions.parse(raw["flexibleVersions"]) if "flexibleVersions" in raw else None,
-            _default(kind, raw.get("default")),
+            _default(kind, raw.get("default", "")),
             [cls.parse(each, structs) for each in inner],
         )
 
 
 def _default(kind: str, text: Any) -> Any:
-    if text in (None, ""):
+    if text == "":
         return [] if kind.startswith("[]") else EMPTY.get(kind, 0 if kind in NUMBERS else {})
-    if text == "null":
+    if text in ("null", None):
         return None
     if kind == "bool":
         return str(text).lower() == "true"
@@ -144,13 +144,19 @@ def api_name(key: int) -> str:
 
 
 @cache
+def _by_key(release: str, kind: str) -> dict[int, Message]:
+    kept = messages(release).values()
+    return {each.api_key: each for each in kept if each.kind == kind and each.api_key is not None}
+
+
+@cache
 def api_message(api: int | str, version: int, kind: str, release: str | None = None) -> Message:
     """The schema of an API's Request or Response; of the older release where it knows the version."""
-    name = (api if isinstance(api, str) else api_name(api)) + kind
+    key = api if isinstance(api, int) else api_keys()[api]
     order = (release,) if release else ("3.9.2", "4.3.1")
-    known = [messages(each)[name] for each in order if name in messages(each)]
+    known = [_by_key(each, kind.lower())[key] for each in order if key in _by_key(each, kind.lower())]
     if not known:
-        raise SchemaError(f"no such message: {name}")
+        raise SchemaError(f"no such message: {api} {kind}")
     return next((message for message in known if version in message.versions), known[-1])
 
 
