@@ -14,9 +14,9 @@ int64: TypeAlias = int
 uint16: TypeAlias = int
 uint32: TypeAlias = int
 float64: TypeAlias = float
-uuid: TypeAlias = bytes  # 16 raw bytes
+Uuid: TypeAlias = bytes  # 16 raw bytes
 # None, a bytes-like view, or any object with __len__ that the network layer can send (a file slice).
-records: TypeAlias = Any
+Records: TypeAlias = Any
 
 
 class TopicPartition(NamedTuple):

@@ -10,7 +10,7 @@ _RESERVED = frozenset({ZERO_UUID, bytes(15) + b"\x01"})
 
 
 def random_uuid() -> bytes:
-    """A new version-4 id; never a reserved one, and its text never starts with '-' (tools would take it for an option)."""
+    """A new version-4 id; never a reserved one, and its text never starts with '-', which tools take for an option."""
     while True:
         raw = bytearray(os.urandom(16))
         raw[6] = raw[6] & 0x0F | 0x40

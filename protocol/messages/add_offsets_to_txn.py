@@ -1,0 +1,18 @@
+"""AddOffsetsToTxnRequest and AddOffsetsToTxnResponse (API key 25)."""
+
+from __future__ import annotations
+
+from pybroker.protocol.schema import Message, field
+from pybroker.protocol.types import int16, int32, int64
+
+
+class AddOffsetsToTxnRequest(Message, kind="request", api_key=25, versions="0-4", flexible="3+"):
+    transactional_id: str = field("0+")
+    producer_id: int64 = field("0+")
+    producer_epoch: int16 = field("0+")
+    group_id: str = field("0+")
+
+
+class AddOffsetsToTxnResponse(Message, kind="response", api_key=25, versions="0-4", flexible="3+"):
+    throttle_time_ms: int32 = field("0+")
+    error_code: int16 = field("0+")

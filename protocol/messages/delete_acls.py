@@ -1,0 +1,43 @@
+"""DeleteAclsRequest and DeleteAclsResponse (API key 31)."""
+
+from __future__ import annotations
+
+from pybroker.protocol.schema import Message, Struct, field
+from pybroker.protocol.types import int8, int16, int32
+
+
+class DeleteAclsFilter(Struct):
+    resource_type_filter: int8 = field("0+")
+    resource_name_filter: str | None = field("0+", nullable="0+")
+    pattern_type_filter: int8 = field("1+", default=3)
+    principal_filter: str | None = field("0+", nullable="0+")
+    host_filter: str | None = field("0+", nullable="0+")
+    operation: int8 = field("0+")
+    permission_type: int8 = field("0+")
+
+
+class DeleteAclsRequest(Message, kind="request", api_key=31, versions="0-3", flexible="2+"):
+    filters: list[DeleteAclsFilter] = field("0+")
+
+
+class DeleteAclsMatchingAcl(Struct):
+    error_code: int16 = field("0+")
+    error_message: str | None = field("0+", nullable="0+")
+    resource_type: int8 = field("0+")
+    resource_name: str = field("0+")
+    pattern_type: int8 = field("1+", default=3)
+    principal: str = field("0+")
+    host: str = field("0+")
+    operation: int8 = field("0+")
+    permission_type: int8 = field("0+")
+
+
+class DeleteAclsFilterResult(Struct):
+    error_code: int16 = field("0+")
+    error_message: str | None = field("0+", nullable="0+")
+    matching_acls: list[DeleteAclsMatchingAcl] = field("0+")
+
+
+class DeleteAclsResponse(Message, kind="response", api_key=31, versions="0-3", flexible="2+"):
+    throttle_time_ms: int32 = field("0+")
+    filter_results: list[DeleteAclsFilterResult] = field("0+")
