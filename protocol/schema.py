@@ -156,7 +156,7 @@ class Struct(metaclass=_Declared):
         if type(other) is not type(self):
             return NotImplemented
         return all(getattr(self, f.name) == getattr(other, f.name) for f in self.FIELDS) and (
-            (self.unknown_tags or []) == (other.unknown_tags or [])  # type: ignore[attr-defined]
+            (self.unknown_tags or []) == (other.unknown_tags or [])
         )
 
     __hash__ = None  # type: ignore[assignment]
