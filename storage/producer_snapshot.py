@@ -14,7 +14,7 @@ import struct
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from crc32c import crc32c
+from pybroker.protocol.records.header import crc32c
 
 VERSION = 1
 _HEAD = struct.Struct(">hIi")
