@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.records.header import BatchHeader, Buffer
+from pybroker.protocol.records.record import iter_records, read_end_txn_marker
 from pybroker.storage.producer_snapshot import CorruptSnapshot, SnapshotEntry, decode_snapshot, encode_snapshot
 
 logger = logging.getLogger(__name__)
@@ -215,6 +217,39 @@ class ProducerStates:
         stable = offset + 1 if undecided is None else undecided
         return CompletedTransaction(producer_id, first_offset, offset, aborted, stable)
 
+    def replay(self, header: BatchHeader, batch: Buffer) -> CompletedTransaction | None:
+        """Take over a batch that a leader or an earlier run has accepted; what it decided if it is a marker.
+
+        KafkaError(INVALID_RECORD) for a control batch that holds no control record.
+        """
+        if header.producer_id < 0:
+            return None
+        if not header.is_control:
+            last_sequence = last_sequence_of(header.base_sequence, header.last_offset_delta)
+            self.update(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                last_sequence,
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp,
+                header.is_transactional,
+            )
+            return None
+        for record in iter_records(batch, header):
+            marker = read_end_txn_marker(record)
+            if marker is not None:
+                return self.end_transaction(
+                    header.producer_id,
+                    header.producer_epoch,
+                    marker.coordinator_epoch,
+                    header.base_offset,
+                    record.timestamp,
+                    not marker.commit,
+                )
+        return None
+
     def _entry(self, producer_id: int, epoch: int) -> ProducerEntry:
         """The producer's entry, in this epoch: a new one starts without batches."""
         entry = self.entries.get(producer_id)
@@ -340,7 +375,7 @@ class ProducerStates:
         if offset <= self._last_snapshot:
             return None
         path = self.snapshot_path(offset)
-        data = encode_snapshot([_to_snapshot(entry) for entry in self.entries.values()])
+        data = encode_snapshot([_to_snapshot(self.entries[producer_id]) for producer_id in sorted(self.entries)])
         with open(path, "wb", buffering=0) as file:
             file.write(data)
         if not self.snapshots or offset > self.snapshots[-1]:
