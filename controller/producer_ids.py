@@ -1,0 +1,76 @@
+"""Producer ids: every broker takes blocks of a thousand from the metadata store and hands them out one by one.
+
+`/latest_producer_id_block` names the block given out last; the next one starts behind it and is taken by writing the
+node with its version expected (Kafka: ZkProducerIdManager, ProducerIdManager).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pybroker.controller import paths
+from pybroker.controller.paths import ProducerIdBlock
+from pybroker.controller.store import BadVersion, MetadataStore, StoreError
+from pybroker.protocol.errors import Errors, KafkaError
+
+BLOCK_SIZE = 1000
+#: The next block is fetched when this much of the current one is used.
+PREFETCH_AT = BLOCK_SIZE * 9 // 10
+_LAST_ID = 2**63 - 1
+
+
+async def allocate_block(store: MetadataStore, broker_id: int) -> ProducerIdBlock:
+    """Takes the next block for this broker. Raises StoreError; KafkaError UNKNOWN_SERVER_ERROR when all are used."""
+    while True:
+        data, stat = await store.get(paths.PRODUCER_ID_BLOCK)
+        first = paths.decode_producer_id_block(data).last + 1 if data else 0
+        if first > _LAST_ID - BLOCK_SIZE:
+            raise KafkaError(Errors.UNKNOWN_SERVER_ERROR, "Exhausted all producer ids.")
+        block = ProducerIdBlock(broker_id, first, first + BLOCK_SIZE - 1)
+        try:
+            await store.set(paths.PRODUCER_ID_BLOCK, paths.encode_producer_id_block(block), stat.version)
+        except BadVersion:
+            continue  # another broker took this one
+        return block
+
+
+class ProducerIds:
+    """Hands out producer ids that no other broker hands out."""
+
+    def __init__(self, store: MetadataStore, broker_id: int) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._next = 0
+        self._last = -1
+        self._following: asyncio.Task[ProducerIdBlock] | None = None
+
+    async def next_producer_id(self) -> int:
+        """A new id. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS (clients ask again) when no block could be had."""
+        while self._next > self._last:
+            await self._take_block()
+        producer_id = self._next
+        self._next += 1
+        if self._next > self._last - (BLOCK_SIZE - PREFETCH_AT) and self._following is None:
+            self._fetch_block()
+        return producer_id
+
+    def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+
+    async def _take_block(self) -> None:
+        following = self._following or self._fetch_block()
+        try:
+            block = await asyncio.shield(following)
+        except (StoreError, ValueError) as error:
+            if self._following is following:
+                self._following = None
+            raise KafkaError(Errors.COORDINATOR_LOAD_IN_PROGRESS, f"no producer id block: {error}") from error
+        # Of several that waited here the first takes the block over.
+        if self._following is following:
+            self._following = None
+            self._next, self._last = block.first, block.last
+
+    def _fetch_block(self) -> asyncio.Task[ProducerIdBlock]:
+        self._following = asyncio.create_task(allocate_block(self._store, self._broker_id), name="producer-id-block")
+        return self._following
