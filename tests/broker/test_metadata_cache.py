@@ -30,7 +30,9 @@ def broker(node_id: int, *listeners: str, rack: str | None = None) -> UpdateMeta
     return UpdateMetadataBroker(id=node_id, endpoints=endpoints, rack=rack)
 
 
-def state(index: int, leader: int = 1, replicas: tuple[int, ...] = (1,), epoch: int = 0) -> UpdateMetadataPartitionState:
+def state(
+    index: int, leader: int = 1, replicas: tuple[int, ...] = (1,), epoch: int = 0
+) -> UpdateMetadataPartitionState:
     return UpdateMetadataPartitionState(
         partition_index=index, leader=leader, leader_epoch=epoch, isr=list(replicas), replicas=list(replicas)
     )

@@ -1,7 +1,7 @@
 """Odd and malformed requests, and what a broker makes of them.
 
-Each section is a module with a list CASES of Case (a request and how its answer is written down) and Step (something the
-cases behind it need). run_all sends them in order to a fresh one-node broker; each case has its own connection. The
+Each section is a module with a list CASES of Case (a request and how its answer is written down) and Step (something
+the cases behind it need). run_all sends them in order to a fresh one-node broker, each on its own connection. The
 recorded answers of Apache Kafka are in tests/data/probe, in the same order and notation.
 
 The broker under test has broker.id 5 and the settings SETTINGS; otherwise defaults.
@@ -167,7 +167,28 @@ def _prepare(probe: Probe, groups: bool) -> None:
 
 # ------------------------------------------------------------------ comparing
 # Values that differ from run to run; -1 and null among them are looked at.
-VOLATILE = frozenset(("TopicId", "ProducerId", "MemberId", "Leader", "SessionId", "Timestamp", "LastTimestamp", "LogAppendTimeMs", "ThrottleTimeMs", "Port", "ClusterId", "Host", "TotalBytes", "UsableBytes", "PartitionSize", "LogDir", "ExpiryTimestampMs", "TransactionStartTimeMs"))
+VOLATILE = frozenset(
+    (
+        "TopicId",
+        "ProducerId",
+        "MemberId",
+        "Leader",
+        "SessionId",
+        "Timestamp",
+        "LastTimestamp",
+        "LogAppendTimeMs",
+        "ThrottleTimeMs",
+        "Port",
+        "ClusterId",
+        "Host",
+        "TotalBytes",
+        "UsableBytes",
+        "PartitionSize",
+        "LogDir",
+        "ExpiryTimestampMs",
+        "TransactionStartTimeMs",
+    )
+)
 VOLATILE_TEXT = (
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<uuid>"),
     (r"(answer \d+ bytes): [0-9a-f]+", r"\1"),

@@ -23,7 +23,14 @@ def fetch(
         "FetchOffset": offset,
         "PartitionMaxBytes": size,
     }
-    defaults = {"ReplicaId": -1, "MaxWaitMs": 500, "MinBytes": 1, "MaxBytes": 1 << 20, "SessionId": 0, "SessionEpoch": -1}
+    defaults = {
+        "ReplicaId": -1,
+        "MaxWaitMs": 500,
+        "MinBytes": 1,
+        "MaxBytes": 1 << 20,
+        "SessionId": 0,
+        "SessionEpoch": -1,
+    }
     return defaults | {"Topics": [{"Topic": topic, "Partitions": [wanted]}]} | fields
 
 

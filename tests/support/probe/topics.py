@@ -103,7 +103,9 @@ CREATE: list[Case | Step] = [
     T("unclean.leader.election.enable=maybe", "unclean.leader.election.enable", "maybe"),
     T("message.timestamp.type=x", "message.timestamp.type", "x"),
     CT("same config twice", configured(("retention.ms", "1000"), ("retention.ms", "2000"), Name="twice")),
-    CT("max.compaction.lag.ms below min", configured(("min.compaction.lag.ms", "100"), ("max.compaction.lag.ms", "50"))),
+    CT(
+        "max.compaction.lag.ms below min", configured(("min.compaction.lag.ms", "100"), ("max.compaction.lag.ms", "50"))
+    ),
     T("remote.storage.enable=true, no remote storage", "remote.storage.enable", "true"),
     CT("the same topic twice", {"Name": "dup"}, {"Name": "dup"}),
     CT("one good, one bad", {"Name": "good1"}, {"Name": "bad name"}),
