@@ -47,6 +47,7 @@ DEFAULT_LIMIT = 128 << 20
 
 _CHUNK = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
+_MAX_GZIP_MEMBERS = 1_000  # going on to the next copies what is left, so tiny ones without end would be quadratic
 _INT32 = Struct(">i")
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -122,7 +123,7 @@ def _gunzip(data: Buffer, limit: int, magic: int) -> bytes:
     pieces: list[bytes] = []
     total = 0
     rest: Buffer = data
-    while rest[:2] == _GZIP_MAGIC:
+    for _ in range(_MAX_GZIP_MEMBERS):
         unpacker = zlib.decompressobj(31)
         try:
             piece = unpacker.decompress(rest, limit - total + 1)
@@ -133,7 +134,9 @@ def _gunzip(data: Buffer, limit: int, magic: int) -> bytes:
             raise _too_large(limit)
         pieces.append(piece)
         rest = unpacker.unused_data
-    return _join(pieces)
+        if rest[:2] != _GZIP_MAGIC:
+            return _join(pieces)
+    raise CorruptRecords(f"Failed to decompress record stream: more than {_MAX_GZIP_MEMBERS} gzip members")
 
 
 # --- snappy

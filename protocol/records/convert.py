@@ -1,0 +1,302 @@
+"""Batches that can't be stored or sent as they came.
+
+`validate_and_assign` does what `LogValidator` does with produced batches whose records must be looked at: messages of
+magic 0 and 1 (Produce 0-2), a topic with its own compression.type, compacted topics, validate.records. One append is
+one batch: a plain message set of magic 0 or 1 becomes ONE magic 2 batch, a compressed wrapper another with its codec.
+
+`down_convert` is what Fetch 0-3 get of newer formats (`RecordsUtil.downConvert`, `LazyDownConversionRecords`).
+
+Both cost microseconds per record, so callers run them where the event loop does not wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from pybroker.protocol.compression import DEFAULT_LIMIT, Codec, codec_of
+from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.records import legacy, record
+from pybroker.protocol.records.header import (
+    ATTRIBUTES_AT,
+    BATCH_OVERHEAD,
+    CRC_AT,
+    LEADER_EPOCH_AT,
+    LOG_APPEND_TIME,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    MAGIC_V0,
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_TIMESTAMP_AT,
+    NO_TIMESTAMP,
+    UINT32,
+    BatchHeader,
+    Buffer,
+    crc32c,
+    ensure_crc,
+    iter_headers,
+)
+from pybroker.protocol.records.record import BatchBuilder, Record, invalid
+from pybroker.protocol.records.validate import BatchFacts, TopicRules, check_batch, check_records
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_OVERFLOW = Struct(">qi")
+_KNOWN_ATTRIBUTES = 0x7F
+
+
+class Validated(NamedTuple):
+    """Batches ready to be written: offsets, leader epoch, timestamps and CRCs are set.
+
+    records: the caller's own buffer where it could be kept, else a new one (`rebuilt`). max_timestamp_offset is the
+    last offset of the batch (or message of magic 0 and 1) that max_timestamp, in ms or -1, is in.
+    """
+
+    records: memoryview
+    rebuilt: bool
+    last_offset: int
+    max_timestamp: int
+    max_timestamp_offset: int
+
+
+class ConversionFailed(Exception):
+    """A batch after the first can't be converted down: Kafka has begun its answer by then and closes the connection."""
+
+
+# --- on the way in
+
+
+class _Batch(NamedTuple):
+    at: int
+    header: BatchHeader
+    payload: bytes | None  # decompressed records of magic 2
+    facts: BatchFacts
+
+
+def validate_and_assign(
+    buf: Buffer,
+    rules: TopicRules,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    now: int,
+    limit: int = DEFAULT_LIMIT,
+) -> Validated:
+    """Checks every batch and record in `buf` against a topic's rules and gives them offsets from `base_offset` on.
+
+    now: broker time in ms, for LogAppendTime and the range of timestamps. limit: bytes a batch may decompress to.
+    Raises KafkaError with Kafka's codes and messages: CORRUPT_MESSAGE (structure, CRC), INVALID_RECORD,
+    RecordsRejected, UNSUPPORTED_FOR_MESSAGE_FORMAT, UNKNOWN_SERVER_ERROR (codec, negative timestamps), and
+    MESSAGE_TOO_LARGE above the limit. Writes into `buf` if it can be written to and the batch can stay as it is.
+    """
+    view = memoryview(buf)
+    found = list(iter_headers(view))
+    if not found:
+        raise invalid("Record batch has no batches at all")
+    source = _source_codec(view, found)
+    target = source if rules.codec is None else codec_of(rules.codec)
+    first = found[0][1]
+    if (first.magic >= MAGIC_V2 or source) and len(found) > 1:
+        raise invalid("Compressed outer record has more than one batch")
+    in_place = first.magic == rules.magic and source == target and not (source and first.magic == MAGIC_V0)
+    if source == Codec.NONE and first.is_control:  # control records are compressed only if written so
+        in_place = True
+    batches: list[_Batch] = []
+    expected = 0
+    for at, header in found:
+        check_batch(header, first, rules)
+        piece = view[at : at + header.size]
+        payload = record.payload_of(piece, header, limit) if header.magic >= MAGIC_V2 else None
+        facts = check_records(
+            _records_of(piece, header, payload, limit), header, rules, now=now, expected_offset=expected
+        )
+        expected += facts.record_count
+        if (source or target) and first.magic > MAGIC_V0 and rules.magic > MAGIC_V0 and not facts.consecutive:
+            in_place = False  # some old clients number inner messages wrongly; brokers have always put that right
+        batches.append(_Batch(at, header, payload, facts))
+    if in_place:
+        return _assign(view, batches, rules, base_offset, leader_epoch, now)
+    return _rebuild(view, batches, rules, target, base_offset, leader_epoch, now, limit)
+
+
+def _source_codec(view: memoryview, found: list[tuple[int, BatchHeader]]) -> Codec:
+    source = Codec.NONE
+    for at, header in found:
+        ensure_crc(view, at, header.size)
+        if header.codec:
+            source = codec_of(header.codec)
+    return source
+
+
+def _records_of(piece: memoryview, header: BatchHeader, payload: bytes | None, limit: int) -> Iterator[Record]:
+    if header.magic >= MAGIC_V2:
+        return record.iter_records(piece, header, limit, payload=payload)
+    return legacy.iter_records(piece, header, limit, check_inner=True)
+
+
+def _assign(
+    view: memoryview, batches: list[_Batch], rules: TopicRules, base_offset: int, leader_epoch: int, now: int
+) -> Validated:
+    """Offsets, leader epoch and timestamps written into batches that stay as they are."""
+    if view.readonly:
+        view = memoryview(bytearray(view))
+    append_time = now if rules.timestamp_type == LOG_APPEND_TIME else None
+    last = base_offset - 1
+    newest, newest_at = NO_TIMESTAMP, -1
+    end = 0
+    for at, header, _, facts in batches:
+        last += facts.record_count
+        end = at + header.size
+        batch_newest = facts.max_timestamp if append_time is None else append_time
+        if batch_newest > newest:
+            newest, newest_at = batch_newest, last
+        changed = (header.timestamp_type, header.max_timestamp) != (rules.timestamp_type, batch_newest)
+        if header.magic >= MAGIC_V2:
+            _INT64.pack_into(view, at, last - header.last_offset_delta)
+            _INT32.pack_into(view, at + LEADER_EPOCH_AT, leader_epoch)
+            if changed:
+                set_max_timestamp(view, at, header, rules.timestamp_type, batch_newest)
+        else:
+            _INT64.pack_into(view, at, last)
+            if changed and header.magic == MAGIC_V1:
+                legacy.set_timestamp(view, at, header.size, rules.timestamp_type, batch_newest)
+    return Validated(view[:end], False, last, newest, newest_at)
+
+
+def set_max_timestamp(
+    buf: bytearray | memoryview, at: int, header: BatchHeader, timestamp_type: int, timestamp: int
+) -> None:
+    """Gives the magic 2 batch at `at` a timestamp type and max timestamp in place, and its CRC anew. Attribute bits
+    without a meaning are cleared, as Kafka does here."""
+    attributes = header.attributes & _KNOWN_ATTRIBUTES & ~LOG_APPEND_TIME_FLAG
+    if timestamp_type == LOG_APPEND_TIME:
+        attributes |= LOG_APPEND_TIME_FLAG
+    _INT16.pack_into(buf, at + ATTRIBUTES_AT, attributes)
+    _INT64.pack_into(buf, at + MAX_TIMESTAMP_AT, timestamp)
+    UINT32.pack_into(buf, at + CRC_AT, crc32c(memoryview(buf)[at + ATTRIBUTES_AT : at + header.size]))
+
+
+def _rebuild(
+    view: memoryview,
+    batches: list[_Batch],
+    rules: TopicRules,
+    codec: Codec,
+    base_offset: int,
+    leader_epoch: int,
+    now: int,
+    limit: int,
+) -> Validated:
+    """The records of all batches in one batch (or message set) of the topic's format and codec, numbered anew."""
+    append_time = now if rules.timestamp_type == LOG_APPEND_TIME else NO_TIMESTAMP
+    renumbered = (
+        found._replace(offset=offset)
+        for offset, found in enumerate(
+            (
+                found
+                for at, header, payload, _ in batches
+                for found in _records_of(view[at : at + header.size], header, payload, limit)
+            ),
+            base_offset,
+        )
+    )
+    if rules.magic >= MAGIC_V2:
+        first = batches[0].header
+        builder = BatchBuilder(
+            base_offset, codec=codec, level=rules.level, leader_epoch=leader_epoch,
+            timestamp_type=rules.timestamp_type, log_append_time=append_time, producer_id=first.producer_id,
+            producer_epoch=first.producer_epoch, base_sequence=first.base_sequence,
+            transactional=first.is_transactional, control=first.is_control,
+        )  # fmt: skip
+        for found in renumbered:
+            builder.append_record(found)
+        built = builder.build()
+    else:
+        built = legacy.encode_set(
+            renumbered, magic=rules.magic, codec=codec, level=rules.level, timestamp_type=rules.timestamp_type,
+            log_append_time=append_time, limit=limit,
+        )  # fmt: skip
+    return _describe(built, batches, rules, codec, base_offset, append_time)
+
+
+def _describe(
+    built: bytearray, batches: list[_Batch], rules: TopicRules, codec: Codec, base_offset: int, append_time: int
+) -> Validated:
+    count = sum(batch.facts.record_count for batch in batches)
+    last = base_offset + count - 1
+    if rules.magic == MAGIC_V0:
+        newest = NO_TIMESTAMP
+    elif rules.timestamp_type == LOG_APPEND_TIME:
+        newest = append_time
+    else:
+        newest = max(batch.facts.max_timestamp for batch in batches)
+    newest_at = last
+    if newest == NO_TIMESTAMP:
+        newest_at = -1
+    elif rules.magic < MAGIC_V2 and not codec:
+        newest_at = next(header.base_offset for _, header in iter_headers(built) if header.max_timestamp == newest)
+    return Validated(memoryview(built), True, last, newest, newest_at)
+
+
+# --- on the way out
+
+
+def down_convert(
+    buf: Buffer, magic: int, size: int | None = None, *, first_offset: int = 0, limit: int = DEFAULT_LIMIT
+) -> bytes:
+    """What a Fetch for messages of `magic` 0 or 1 gets in place of the slice `buf` of a log.
+
+    The answer has `size` bytes (None: as many as the slice), or as many as the first converted batch if that is
+    larger: what is beyond is cut, what is missing is filled with a message that is never complete, which clients drop.
+    Control batches and headers are dropped, as are uncompressed records of newer formats below `first_offset`, the
+    offset asked for. Batches that are old enough are copied. A slice of which nothing is left gives 12 bytes.
+
+    Raises KafkaError for the first batch with anything in it: UNSUPPORTED_COMPRESSION_TYPE if it is zstd, otherwise
+    what is wrong with it. A later zstd batch ends the answer; any other later failure is ConversionFailed.
+    """
+    view = memoryview(buf)
+    promised = len(view) if size is None else size
+    out = bytearray()
+    empty, length = True, 0
+    try:
+        for at, header in iter_headers(view):
+            empty = False
+            out += _down_one(view[at : at + header.size], header, magic, first_offset, limit)
+            length = length or max(promised, len(out))
+            if out and len(out) >= length:
+                break
+    except KafkaError as error:
+        if not out:
+            raise
+        if error.code != Errors.UNSUPPORTED_COMPRESSION_TYPE:
+            raise ConversionFailed(str(error)) from error
+    if not out:
+        length = 0 if empty else LOG_OVERHEAD
+    missing = length - len(out)
+    if missing > 0:
+        out += _OVERFLOW.pack(-1, max(missing + 1, BATCH_OVERHEAD))[:missing]
+        out += bytes(length - len(out))
+    return bytes(memoryview(out)[:length])
+
+
+def _down_one(piece: memoryview, header: BatchHeader, magic: int, first_offset: int, limit: int) -> Buffer:
+    if header.is_control:
+        return b""
+    if header.codec == Codec.ZSTD:
+        raise KafkaError(
+            Errors.UNSUPPORTED_COMPRESSION_TYPE, "Down-conversion of zstandard-compressed batches is not supported"
+        )
+    if header.magic <= magic:
+        return piece
+    if header.magic >= MAGIC_V2:
+        records = record.iter_records(piece, header, limit)
+    else:
+        records = legacy.iter_records(piece, header, limit)
+    if not header.codec:
+        records = (found for found in records if found.offset >= first_offset)
+    return legacy.encode_set(
+        records, magic=magic, codec=header.codec, timestamp_type=header.timestamp_type,
+        log_append_time=header.max_timestamp, limit=limit,
+    )  # fmt: skip
