@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
 from pybroker.broker.metadata_cache import NOT_ASKED, MetadataCache, tail_size
 from pybroker.protocol.codec import decode, encode_bytes
 from pybroker.protocol.errors import Errors, KafkaError
@@ -72,15 +71,12 @@ def answer(cache: MetadataCache, version: int, name: str, listener: str = "PLAIN
 def test_joined_pieces_are_the_encoded_message(version: int) -> None:
     cache = filled(("t", ID, [state(1), state(0)]), ("__consumer_offsets", OTHER_ID, [state(0)]))
     response = answer(cache, version, "t")
-    assert encode_bytes(response, version) == encode_bytes(
-        MetadataResponse(
-            brokers=cache.response_without_topics("PLAINTEXT").brokers,
-            cluster_id="cluster",
-            controller_id=1,
-            topics=[MetadataResponseTopic(name="t", topic_id=ID, partitions=cache.describe(cache.topics["t"], version, "PLAINTEXT"))],
-        ),
-        version,
-    )  # fmt: skip
+    topic = MetadataResponseTopic(
+        name="t", topic_id=ID, partitions=cache.describe(cache.topics["t"], version, "PLAINTEXT")
+    )
+    whole = cache.response_without_topics("PLAINTEXT")
+    whole.topics = [topic]
+    assert encode_bytes(response, version) == encode_bytes(whole, version)
     assert [p.partition_index for p in response.topics[0].partitions] == [0, 1]
     assert answer(cache, version, "__consumer_offsets").topics[0].is_internal is (version >= 1)
 
