@@ -17,6 +17,16 @@ class CloseConnection(Exception):
         self.reason = reason
 
 
+class EncodedResponse:
+    """A response body that a handler encoded itself, in parts as an encoder returns them: Metadata joins cached pieces."""
+
+    __slots__ = ("parts", "throttle_time_ms")
+
+    def __init__(self, parts: list[Any], throttle_time_ms: int = 0) -> None:
+        self.parts = parts
+        self.throttle_time_ms = throttle_time_ms
+
+
 class RequestContext:
     """One request's surroundings. Belongs to the handler until the request is answered, then it is used again.
 
