@@ -1,0 +1,192 @@
+"""Fetch (API key 1).
+
+versions | what they add
+-------- | ---------------------------------------------------------------------------------------------
+0-1      | answered in message format 0: newer records are converted down; 1 brings throttle time
+2-3      | answered in message format 1; 3 brings max_bytes for the whole answer
+4-6      | message format 2, isolation level and aborted transactions; 5 log start offsets
+7-11     | fetch sessions (KIP-227); 9 current leader epoch (KIP-320); 11 rack and preferred replica (KIP-392)
+12       | flexible; last fetched epoch and diverging epochs (KIP-595)
+13-18    | topics by id (KIP-516); 15 replica state; 16 node endpoints (KIP-951); 17 directory id; 18 high watermark
+
+Records are slices of the segment file, sent by sendfile. At least one batch comes whole, however small the limits
+(KIP-74), but for versions 0-2. A fetch with too little to answer waits: see replication.fetch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from pybroker.broker.fetch_sessions import FetchSession, SessionlessFetch
+from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from pybroker.protocol.records.convert import down_convert
+from pybroker.replication.fetch import Ask, ColdRead, FetchParameters, Round, WaitingFetch
+
+if TYPE_CHECKING:
+    from pybroker.broker.context import RequestContext
+    from pybroker.broker.services import Services
+
+MAX_INT = 2**31 - 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+MOST_COLD_READS = 64
+Fetching = SessionlessFetch | FetchSession
+
+
+def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
+    """Read what the request asks for, or wait for it; throttling asks for its share before (none yet)."""
+    services: Services = context.services
+    version = context.api_version
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return error_response(request, KafkaError(Errors.UNKNOWN_SERVER_ERROR), version)
+    try:
+        fetching = services.fetch_sessions.open(request, version, services.metadata_cache.topic_name)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    parameters = _parameters(services, request, version)
+    try:
+        first = services.partition_reader.read(fetching.to_read(), parameters, fetching)
+    except ColdRead as cold:
+        return _read_cold(context, fetching, parameters, cold)
+    if (
+        parameters.max_wait_ms <= 0
+        or first.bytes >= parameters.min_bytes
+        or first.urgent
+        or (isinstance(fetching, SessionlessFetch) and not fetching.asks)
+    ):
+        return _answer(context, fetching, first)
+    first.release()
+    return _wait(context, fetching, first, parameters)
+
+
+def _parameters(services: Services, request: FetchRequest, version: int) -> FetchParameters:
+    limit = request.max_bytes if version >= 3 else MAX_INT
+    replica_id = request.replica_id if version < 15 else request.replica_state.replica_id
+    if replica_id < 0:
+        limit = min(limit, services.fetch_max_bytes)
+    return FetchParameters(
+        replica_id=replica_id,
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=min(request.min_bytes, limit),
+        max_bytes=limit,
+        isolation=request.isolation_level,
+        hard_limit=version <= 2,
+        with_epochs=version >= 12,
+    )
+
+
+async def _wait(
+    context: RequestContext, fetching: Fetching, first: Round, parameters: FetchParameters
+) -> FetchResponse:
+    services: Services = context.services
+
+    def reread() -> Round:
+        return services.partition_reader.read(fetching.to_read(), parameters, fetching)
+
+    waiting = WaitingFetch(asyncio.get_running_loop(), services.timer, first, parameters, reread)
+    fetching.waiting = waiting
+    try:
+        outcome = await waiting.result
+    except asyncio.CancelledError:
+        waiting.cancel()
+        fetching.done()
+        raise
+    if isinstance(outcome, ColdRead):
+        return await _read_cold(context, fetching, parameters, outcome)
+    return _answer(context, fetching, outcome)
+
+
+async def _read_cold(
+    context: RequestContext, fetching: Fetching, parameters: FetchParameters, cold: ColdRead
+) -> FetchResponse:
+    """Have a thread pull what is missing into the page cache, then read again; answer with what the limits allow."""
+    services: Services = context.services
+    loop = asyncio.get_running_loop()
+    tries = 0
+    while True:
+        await loop.run_in_executor(services.reader_threads, cold.pull_in)
+        tries += 1
+        try:
+            # Where memory is so short that pages leave before they are sent, the loop has to wait for the disk.
+            found = services.partition_reader.read(
+                fetching.to_read(), parameters, fetching, blocking=tries > MOST_COLD_READS
+            )
+        except ColdRead as next_cold:
+            cold = next_cold
+        else:
+            return _answer(context, fetching, found)
+
+
+def _answer(context: RequestContext, fetching: Fetching, found: Round) -> FetchResponse:
+    chosen = fetching.answer(found.answers)
+    fetching.done()
+    version = context.api_version
+    response = FetchResponse(session_id=fetching.session_id)
+    topic: FetchableTopicResponse | None = None
+    for ask, data in chosen:
+        if version < 4 and len(data.records):
+            data.records = _convert(data, version)
+        if topic is None or topic.topic != ask.topic or topic.topic_id != ask.topic_id:
+            topic = FetchableTopicResponse(topic=ask.topic, topic_id=ask.topic_id)
+            response.responses.append(topic)
+        topic.partitions.append(data)
+        if data.error_code and version >= 12:
+            _name_leader(context, ask, data, response)
+    return response
+
+
+def _convert(data: PartitionData, version: int) -> bytes:
+    """Message format 0 for Fetch 0-1, 1 for 2-3; the field keeps the size it had. Sets the error where that can't be."""
+    records = data.records
+    raw = records if isinstance(records, bytes) else records.read()
+    if not isinstance(records, bytes):
+        records.release()
+    try:
+        return down_convert(raw, 0 if version < 2 else 1)
+    except KafkaError as error:
+        data.error_code = error.code
+        data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
+        return b""
+
+
+def _name_leader(context: RequestContext, ask: Ask, data: PartitionData, response: FetchResponse) -> None:
+    """Tell a client that asked the wrong broker, or in a wrong epoch, who leads (KIP-951 from 16 on)."""
+    if data.error_code not in (Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH):
+        return
+    cache = context.services.metadata_cache
+    leader = cache.leader(ask.topic, ask.index)
+    if leader is None:
+        return
+    data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+    endpoint = cache.endpoint(leader[0], context.listener)
+    if context.api_version >= 16 and endpoint is not None:
+        node = NodeEndpoint(node_id=leader[0], host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
+        if all(known.node_id != node.node_id for known in response.node_endpoints):
+            response.node_endpoints.append(node)
+
+
+def error_response(request: FetchRequest, error: KafkaError, version: int) -> FetchResponse:
+    """The error at the top, from version 7 on, and at every partition that was asked for."""
+    response: Any = FetchResponse(error_code=error.code)
+    for topic in request.topics:
+        response.responses.append(
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionData(partition_index=wanted.partition, error_code=error.code, high_watermark=-1)
+                    for wanted in topic.partitions
+                ],
+            )
+        )
+    result: FetchResponse = response
+    return result

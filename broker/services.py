@@ -1,0 +1,49 @@
+"""What handlers find in their context: the broker's parts, by name."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pybroker.broker.fetch_sessions import FetchSessionCache
+    from pybroker.broker.metadata_cache import MetadataCache
+    from pybroker.config import BrokerConfig
+    from pybroker.controller.configs import ConfigRepository
+    from pybroker.controller.controller import Controller
+    from pybroker.controller.producer_ids import ProducerIds
+    from pybroker.controller.store import MetadataStore
+    from pybroker.controller.topics import TopicWriter
+    from pybroker.protocol.clock import Clock
+    from pybroker.protocol.timer import Timer
+    from pybroker.replication.fetch import PartitionReader
+    from pybroker.replication.manager import ReplicaManager
+    from pybroker.storage.log_manager import LogManager
+
+
+@dataclass(slots=True)
+class Services:
+    """One object per broker, made in `server` and handed to every request.
+
+    `reader_threads` run what has to wait for a disk; `fetch_max_bytes` is the setting fetch.max.bytes, kept here since
+    every Fetch asks for it.
+    """
+
+    broker_id: int
+    cluster_id: str
+    config: BrokerConfig
+    clock: Clock
+    timer: Timer
+    store: MetadataStore
+    log_manager: LogManager
+    replica_manager: ReplicaManager
+    partition_reader: PartitionReader
+    fetch_sessions: FetchSessionCache
+    fetch_max_bytes: int
+    reader_threads: ThreadPoolExecutor
+    metadata_cache: MetadataCache
+    controller: Controller
+    topics: TopicWriter
+    configs: ConfigRepository
+    producer_ids: ProducerIds

@@ -1,0 +1,305 @@
+"""Reading partitions for a Fetch, and waiting until there is enough to answer with (Kafka's DelayedFetch).
+
+A Fetch is a list of asks, one a partition. Every ask watches its partition; when what it may see has moved it marks
+itself ready. So a fetch that waits costs nothing, and in a session (KIP-227) a partition where nothing happened costs
+nothing either: only ready asks are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
+from pybroker.protocol.timer import Timer, TimerTask
+from pybroker.protocol.uuids import ZERO_UUID
+from pybroker.replication.partition import Partition
+from pybroker.storage.files import FileSlice, WouldBlock
+
+if TYPE_CHECKING:
+    from pybroker.storage.log import Log
+
+READ_COMMITTED = 1
+CONSUMER = -1
+NO_BYTES: bytes = b""
+
+
+class Ready(Protocol):
+    """Where an ask reports that it is worth reading again."""
+
+    def ask_ready(self, ask: Ask) -> None: ...
+
+
+class Ask:
+    """One partition of a Fetch: what is wanted and, in a session, what was answered last.
+
+    `topic` is "" where a topic id is not known (yet).
+    """
+
+    __slots__ = (
+        "bytes_seen", "index", "last_fetched_epoch", "leader_epoch", "log_start_offset", "max_bytes", "offset",
+        "owner", "sent_log_start", "sent_watermark", "topic", "topic_id", "watching",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, topic_id: bytes, wanted: FetchPartition) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = wanted.partition
+        self.watching: Partition | None = None
+        self.owner: Ready | None = None
+        self.bytes_seen = 0
+        self.sent_watermark = -1
+        self.sent_log_start = -1
+        self.offset = wanted.fetch_offset
+        self.max_bytes = wanted.partition_max_bytes
+        self.leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+        self.log_start_offset = wanted.log_start_offset
+
+    def copy_from(self, other: Ask) -> None:
+        """Take over what a further request of the session says of the same partition."""
+        self.topic = other.topic or self.topic
+        self.offset = other.offset
+        self.max_bytes = other.max_bytes
+        self.leader_epoch = other.leader_epoch
+        self.last_fetched_epoch = other.last_fetched_epoch
+        self.log_start_offset = other.log_start_offset
+
+    def watch(self, partition: Partition, owner: Ready) -> None:
+        """Hear of the partition's moves until `unwatch`."""
+        self.owner = owner
+        if self.watching is not partition:
+            self.unwatch()
+            self.owner = owner
+            self.watching = partition
+            partition.watchers[self] = None
+
+    def unwatch(self) -> None:
+        if self.watching is not None:
+            self.watching.watchers.pop(self, None)
+            self.watching = None
+        self.owner = None
+
+    def partition_moved(self, partition: Partition) -> None:
+        if self.owner is not None:
+            self.owner.ask_ready(self)
+
+
+class FetchParameters:
+    """What a Fetch says once for all its partitions."""
+
+    __slots__ = ("hard_limit", "isolation", "max_bytes", "max_wait_ms", "min_bytes", "replica_id", "with_epochs")
+
+    def __init__(
+        self, replica_id: int, max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int, hard_limit: bool,
+        with_epochs: bool,
+    ) -> None:  # fmt: skip
+        self.replica_id = replica_id
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.isolation = isolation
+        self.hard_limit = hard_limit  # Fetch 0-2: a first batch above the limit is cut, not sent whole
+        self.with_epochs = with_epochs  # Fetch 12+: answer a diverging epoch
+
+    @property
+    def is_follower(self) -> bool:
+        return self.replica_id >= 0
+
+
+class ColdRead(Exception):
+    """A read that is not in the page cache. `pull_in` brings it there: for a thread, since it waits for the disk."""
+
+    def __init__(self, log: Log, offset: int, max_bytes: int, max_offset: int, min_one: bool) -> None:
+        super().__init__(f"{log.topic_partition} at {offset}")
+        self._log = log
+        self._offset = offset
+        self._max_bytes = max_bytes
+        self._max_offset = max_offset
+        self._min_one = min_one
+
+    def pull_in(self) -> None:
+        try:
+            read = self._log.read(
+                self._offset, self._max_bytes, max_offset=self._max_offset, min_one=self._min_one, blocking=True
+            )
+        except KafkaError:
+            return  # the log has changed meanwhile; the next read on the loop finds out how
+        if isinstance(read.records, FileSlice):
+            read.records.pull_in()
+            read.records.release()
+
+
+class Round:
+    """One pass over the asks: answers in their order, how many bytes, and whether anything speaks against waiting."""
+
+    __slots__ = ("answers", "bytes", "urgent")
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[Ask, PartitionData]] = []
+        self.bytes = 0
+        self.urgent = False
+
+    def release(self) -> None:
+        """Give up the slices that will not be sent."""
+        for _, data in self.answers:
+            if isinstance(data.records, FileSlice):
+                data.records.release()
+
+
+Lookup = Callable[[str, int], Partition]
+
+
+class PartitionReader:
+    """Reads asks from the partitions that `lookup` finds (ReplicaManager.partition)."""
+
+    __slots__ = ("_lookup", "_now_ms")
+
+    def __init__(self, lookup: Lookup, now_ms: Callable[[], int]) -> None:
+        self._lookup = lookup
+        self._now_ms = now_ms
+
+    def read(self, asks: Iterable[Ask], parameters: FetchParameters, owner: Ready, *, blocking: bool = False) -> Round:
+        """Read every ask within the request's limits (KIP-74). ColdRead where a read isn't in the page cache."""
+        result = Round()
+        left = parameters.max_bytes
+        try:
+            for ask in asks:
+                min_one = not parameters.hard_limit and result.bytes == 0
+                data = self._read_one(ask, parameters, owner, left, min_one, blocking)
+                result.answers.append((ask, data))
+                size = len(data.records)
+                result.bytes += size
+                left -= size
+                if data.error_code or data.diverging_epoch.epoch >= 0:
+                    result.urgent = True
+        except ColdRead:
+            result.release()
+            raise
+        return result
+
+    def _read_one(
+        self, ask: Ask, parameters: FetchParameters, owner: Ready, left: int, min_one: bool, blocking: bool
+    ) -> PartitionData:
+        try:
+            if not ask.topic and ask.topic_id is not ZERO_UUID:
+                raise KafkaError(Errors.UNKNOWN_TOPIC_ID)
+            partition = self._lookup(ask.topic, ask.index)
+            partition.check_leader(ask.leader_epoch)
+            ask.watch(partition, owner)
+            if ask.max_bytes < 0 or parameters.max_bytes < 0:
+                raise KafkaError(Errors.UNKNOWN_SERVER_ERROR)
+            return self._read_log(ask, partition, parameters, left, min_one, blocking)
+        except KafkaError as error:
+            return PartitionData(
+                partition_index=ask.index, error_code=error.code, high_watermark=-1, records=NO_BYTES,
+                aborted_transactions=None,
+            )  # fmt: skip
+
+    def _read_log(
+        self, ask: Ask, partition: Partition, parameters: FetchParameters, left: int, min_one: bool, blocking: bool
+    ) -> PartitionData:
+        log = partition.log
+        if parameters.is_follower:
+            partition.record_follower_fetch(
+                parameters.replica_id, ask.offset, ask.log_start_offset, self._now_ms()
+            )
+        committed = parameters.isolation == READ_COMMITTED
+        watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
+        end = log.log_end_offset if parameters.is_follower else stable if committed else watermark
+        data = PartitionData(
+            partition_index=ask.index, high_watermark=watermark, last_stable_offset=stable, log_start_offset=start,
+            records=NO_BYTES, aborted_transactions=None,
+        )  # fmt: skip
+        ask.bytes_seen = partition.bytes_in
+        if parameters.with_epochs and ask.last_fetched_epoch >= 0:
+            epoch, epoch_end = log.end_offset_for_epoch(ask.last_fetched_epoch)
+            if epoch_end >= 0 and (epoch < ask.last_fetched_epoch or epoch_end < ask.offset):
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=epoch_end)
+                return data
+        if ask.offset == end:
+            return data
+        limit = min(ask.max_bytes, max(left, 0))
+        try:
+            read = log.read(ask.offset, limit, max_offset=end, min_one=min_one, blocking=blocking)
+        except WouldBlock:
+            raise ColdRead(log, ask.offset, limit, end, min_one) from None
+        data.records = read.records
+        if committed and not parameters.is_follower and len(read.records):
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=producer, first_offset=first)
+                for producer, first in log.aborted_in(read)
+            ]
+        return data
+
+
+class WaitingFetch:
+    """A Fetch that had too little to answer with: waits for its asks to become ready, or for its time to run out.
+
+    `result` is resolved with the Round to answer with. `reread` reads again (and may raise ColdRead, which is passed on
+    as the result).
+    """
+
+    __slots__ = ("_bytes", "_min_bytes", "_reread", "_task", "_woken", "result")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, timer: Timer, first: Round, parameters: FetchParameters,
+        reread: Callable[[], Round],
+    ) -> None:  # fmt: skip
+        self.result: asyncio.Future[Any] = loop.create_future()
+        self._bytes = first.bytes
+        self._min_bytes = parameters.min_bytes
+        self._reread = reread
+        self._woken = False
+        self._task: TimerTask = timer.schedule(parameters.max_wait_ms, self._expire)
+
+    def progress(self, ask: Ask) -> None:
+        """An ask's partition has moved: answer if that may be enough. Errors and moved leaders answer at once."""
+        partition = ask.watching
+        if partition is None or partition.leader is None:
+            self._wake()
+            return
+        self._bytes += partition.bytes_in - ask.bytes_seen
+        ask.bytes_seen = partition.bytes_in
+        if self._bytes >= self._min_bytes:
+            self._wake()
+
+    def _wake(self) -> None:
+        # Not in the appender's own call: several appends of one wake-up of the loop make one answer.
+        if not self._woken and not self.result.done():
+            self._woken = True
+            self.result.get_loop().call_soon(self._retry)
+
+    def _retry(self) -> None:
+        self._woken = False
+        if self.result.done():
+            return
+        try:
+            again = self._reread()
+        except ColdRead as cold:
+            self._finish(cold)
+            return
+        if again.bytes >= self._min_bytes or again.urgent:
+            self._finish(again)
+        else:
+            self._bytes = again.bytes
+            again.release()
+
+    def _expire(self) -> None:
+        if self.result.done():
+            return
+        try:
+            self._finish(self._reread())
+        except ColdRead as cold:
+            self._finish(cold)
+
+    def _finish(self, outcome: Round | ColdRead) -> None:
+        self._task.cancel()
+        self.result.set_result(outcome)
+
+    def cancel(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._task.cancel()
+        self.result.cancel()

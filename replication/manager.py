@@ -1,0 +1,177 @@
+"""The partitions of this broker, and the controller's orders about them. Kafka's ReplicaManager.
+
+It learns of partitions only from LeaderAndIsr and StopReplica, on one node too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pybroker.protocol.clock import Clock
+from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
+)
+from pybroker.protocol.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from pybroker.protocol.pace import Pace
+from pybroker.protocol.types import TopicPartition
+from pybroker.protocol.uuids import ZERO_UUID
+from pybroker.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from pybroker.storage.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+# A StopReplica with this epoch deletes whatever the replica's own epoch is (Kafka's EpochDuringDelete).
+EPOCH_DURING_DELETE = -2
+NO_EPOCH = -1
+
+
+class ReplicaManager:
+    """Hosted partitions by topic and index; see the module."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        log_manager: LogManager,
+        clock: Clock,
+        known_to_cluster: Callable[[str, int], object],
+        topic_overrides: Callable[[str], Mapping[str, str]],
+    ) -> None:
+        """`known_to_cluster` tells (by anything but None) whether the cluster has a partition, wherever it lies."""
+        self.broker_id = broker_id
+        self.controller_epoch = 0
+        self.topics: dict[str, dict[int, Partition]] = {}
+        self._log_manager = log_manager
+        self._clock = clock
+        self._known_to_cluster = known_to_cluster
+        self._topic_overrides = topic_overrides
+        self._offline: set[TopicPartition] = set()
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self.topics.values():
+            yield from partitions.values()
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """The hosted partition. Raises KafkaError: KAFKA_STORAGE_ERROR where its directory is offline,
+        NOT_LEADER_OR_FOLLOWER where only others hold it, UNKNOWN_TOPIC_OR_PARTITION where nobody does."""
+        partitions = self.topics.get(topic)
+        if partitions is not None:
+            found = partitions.get(index)
+            if found is not None:
+                return found
+        if (topic, index) in self._offline:
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR)
+        if self._known_to_cluster(topic, index) is not None:
+            raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
+        raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
+
+    # -- the controller's orders -------------------------------------------------------------------------------
+
+    async def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Lead or follow as the controller says; one error code a partition. STALE_CONTROLLER_EPOCH from a deposed one."""
+        if request.controller_epoch < self.controller_epoch:
+            return LeaderAndIsrResponse(error_code=Errors.STALE_CONTROLLER_EPOCH)
+        self.controller_epoch = request.controller_epoch
+        pace = Pace()
+        topics = []
+        for topic in request.topic_states:
+            errors = []
+            for state in topic.partition_states:
+                code = self._apply(topic, state)
+                errors.append(LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code))
+                if pace.due():
+                    await pace.rest()
+            topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+        return LeaderAndIsrResponse(topics=topics)
+
+    def _apply(self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState) -> Errors:
+        name, index = topic.topic_name, state.partition_index
+        current = self.topics.get(name, {}).get(index)
+        try:
+            if current is None:
+                current = self._host(topic, index)
+            elif topic.topic_id != ZERO_UUID and current.topic_id not in (ZERO_UUID, topic.topic_id):
+                logger.error("Partition %s has another topic id than the controller's; it is not served", current)
+                return Errors.INCONSISTENT_TOPIC_ID
+            if state.leader_epoch <= current.leader_epoch:
+                return Errors.STALE_CONTROLLER_EPOCH
+            if state.leader == self.broker_id:
+                current.make_leader(state, self._clock.monotonic_ms())
+            else:
+                current.make_follower(state)
+        except KafkaError as error:
+            return error.code
+        except OSError as error:
+            logger.error("Partition %s-%d can't be opened: %s; it is offline", name, index, error)
+            self._offline.add(TopicPartition(name, index))
+            return Errors.KAFKA_STORAGE_ERROR
+        return Errors.NONE
+
+    def _host(self, topic: LeaderAndIsrTopicState, index: int) -> Partition:
+        log = self._log_manager.get_or_create(
+            TopicPartition(topic.topic_name, index), topic.topic_id, self._topic_overrides(topic.topic_name)
+        )
+        partition = Partition(topic.topic_name, index, topic.topic_id, log, self.broker_id)
+        self.topics.setdefault(topic.topic_name, {})[index] = partition
+        return partition
+
+    async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop hosting partitions, deleting those the controller says are to be deleted."""
+        if request.controller_epoch < self.controller_epoch:
+            return StopReplicaResponse(error_code=Errors.STALE_CONTROLLER_EPOCH)
+        self.controller_epoch = request.controller_epoch
+        pace = Pace()
+        errors = []
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                code = self._stop(topic.topic_name, state)
+                errors.append(
+                    StopReplicaPartitionError(
+                        topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
+                    )
+                )
+                if pace.due():
+                    await pace.rest()
+        return StopReplicaResponse(partition_errors=errors)
+
+    def _stop(self, topic: str, state: StopReplicaPartitionState) -> Errors:
+        index = state.partition_index
+        partitions = self.topics.get(topic, {})
+        current = partitions.get(index)
+        if current is not None:
+            if state.leader_epoch not in (NO_EPOCH, EPOCH_DURING_DELETE) and state.leader_epoch < current.leader_epoch:
+                return Errors.FENCED_LEADER_EPOCH
+            del partitions[index]
+            if not partitions:
+                del self.topics[topic]
+            current.leader = None
+            current.tell_watchers()
+        if state.delete_partition:
+            self._offline.discard(TopicPartition(topic, index))
+            self._log_manager.delete(TopicPartition(topic, index))
+        return Errors.NONE
+
+    # -- log directories ---------------------------------------------------------------------------------------
+
+    def logs_went_offline(self, lost: list[TopicPartition]) -> None:
+        """Their directory failed: answer KAFKA_STORAGE_ERROR for these from now on."""
+        for topic_partition in lost:
+            self._offline.add(topic_partition)
+            partition = self.topics.get(topic_partition.topic, {}).pop(topic_partition.partition, None)
+            if partition is not None:
+                partition.leader = None
+                partition.tell_watchers()

@@ -1,0 +1,196 @@
+"""One partition as this broker holds it: its log, who leads it, and who waits for it to move.
+
+Kafka's Partition. Appends and reads come through here, so that the leader's duties (epoch checks, min.insync.replicas,
+the high watermark) are in one place. Whatever a reader may see moves only in `advance`, which tells the watchers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Protocol
+
+from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.types import TopicPartition
+from pybroker.replication.leader import LeaderState
+from pybroker.storage.log import AppendInfo
+
+if TYPE_CHECKING:
+    from pybroker.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
+    from pybroker.storage.log import Log
+
+NO_LEADER = -1
+NO_EPOCH = -1
+
+
+class Watcher(Protocol):
+    """Who wants to hear when a partition's end, watermark or leadership has moved. Must not read the log in the call."""
+
+    def partition_moved(self, partition: Partition) -> None: ...
+
+
+class Partition:
+    """State of one hosted partition. `leader` is None unless this broker leads it."""
+
+    __slots__ = (
+        "bytes_in", "index", "isr", "leader", "leader_epoch", "leader_id", "local_id", "log",
+        "partition_epoch", "replicas", "topic", "topic_id", "watchers",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, index: int, topic_id: bytes, log: Log, local_id: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.log = log
+        self.local_id = local_id
+        self.leader: LeaderState | None = None
+        self.leader_id = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.watchers: dict[Watcher, None] = {}
+        self.bytes_in = 0  # appended since this broker hosts the partition
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.index)
+
+    # -- leadership --------------------------------------------------------------------------------------------
+
+    def make_leader(self, state: LeaderAndIsrPartitionState, now_ms: int) -> bool:
+        """Lead from now on, as `state` says; True where that is a new leader epoch."""
+        fresh = self.leader is None or state.leader_epoch > self.leader_epoch
+        self._adopt(state)
+        if fresh or self.leader is None:
+            start = self.log.log_end_offset
+            self.log.start_leader_epoch(state.leader_epoch)
+            self.leader = LeaderState(self.local_id, state.leader_epoch, start, state.replicas, state.isr, now_ms)
+        else:
+            self.leader.update_replicas(state.replicas, state.isr, now_ms)
+        self.advance()
+        return fresh
+
+    def make_follower(self, state: LeaderAndIsrPartitionState) -> bool:
+        """Follow `state.leader` (or nobody); True where leader or epoch changed. Readers waiting here are woken."""
+        changed = self.leader_id != state.leader or self.leader_epoch != state.leader_epoch
+        self._adopt(state)
+        self.leader = None
+        self.tell_watchers()
+        return changed
+
+    def _adopt(self, state: LeaderAndIsrPartitionState) -> None:
+        self.leader_id = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.partition_epoch = state.partition_epoch
+        self.replicas = tuple(state.replicas)
+        self.isr = tuple(state.isr)
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Compare the leader epoch a client believes in (-1: none) with ours (KIP-320).
+
+        Raises FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
+        """
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+            older = current_leader_epoch < self.leader_epoch
+            raise KafkaError(Errors.FENCED_LEADER_EPOCH if older else Errors.UNKNOWN_LEADER_EPOCH)
+
+    def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> LeaderState:
+        """This broker's leader state; NOT_LEADER_OR_FOLLOWER where another leads, epoch errors as `check_epoch`."""
+        self.check_epoch(current_leader_epoch)
+        if self.leader is None:
+            raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
+        return self.leader
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def append(self, records: memoryview, acks: int, version: int) -> AppendInfo | Awaitable[AppendInfo]:
+        """Append what a client produced; `version` is the Produce version. Raises KafkaError.
+
+        The result says where the records lie; with acks=-1 the caller then waits until `is_committed`.
+        """
+        leader = self.leader
+        if leader is None:
+            raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
+        log = self.log
+        if acks == -1 and len(leader.isr) < log.config.min_insync_replicas and len(leader.isr) < self.effective_min_isr:
+            raise KafkaError(
+                Errors.NOT_ENOUGH_REPLICAS,
+                f"The size of the current ISR {sorted(leader.isr)} is insufficient to satisfy the min.isr requirement "
+                f"of {self.effective_min_isr} for partition {self}",
+            )
+        info = log.append_as_leader(records, self.leader_epoch, version=version)
+        if type(info) is AppendInfo:
+            self.bytes_in += info.bytes
+            self.advance()
+            return info
+        return self._append_later(info)  # type: ignore[arg-type]
+
+    async def _append_later(self, appending: Awaitable[AppendInfo]) -> AppendInfo:
+        info = await appending
+        self.bytes_in += info.bytes
+        self.advance()
+        return info
+
+    @property
+    def effective_min_isr(self) -> int:
+        """min.insync.replicas, but never more than there are replicas."""
+        return min(self.log.config.min_insync_replicas, len(self.replicas))
+
+    def is_committed(self, offset: int) -> bool:
+        """Whether everything below `offset` is replicated. Raises NOT_LEADER_OR_FOLLOWER, and
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND where it is, but by too few."""
+        leader = self.check_leader()
+        if self.log.high_watermark < offset:
+            return False
+        if len(leader.isr) < self.effective_min_isr:
+            raise KafkaError(Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return True
+
+    def advance(self) -> None:
+        """The log's end or a follower has moved: move the high watermark as far as it may go, and tell the watchers."""
+        leader, log = self.leader, self.log
+        if leader is not None:
+            end = log.log_end_offset
+            mark = leader.high_watermark(end, log.high_watermark) if leader.followers else end
+            if mark > log.high_watermark:
+                log.update_high_watermark(mark)
+        if self.watchers:
+            self.tell_watchers()
+
+    def tell_watchers(self) -> None:
+        for watcher in tuple(self.watchers):
+            watcher.partition_moved(self)
+
+    def delete_records(self, offset: int) -> int:
+        """Move the log's start to `offset` (-1: the high watermark); the partition's low watermark.
+
+        Raises OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION where nothing may be deleted.
+        """
+        leader = self.check_leader()
+        log = self.log
+        if "delete" not in log.config.cleanup_policy:
+            raise KafkaError(Errors.POLICY_VIOLATION)
+        target = log.high_watermark if offset == -1 else offset
+        if not 0 <= target <= log.high_watermark:
+            raise KafkaError(Errors.OFFSET_OUT_OF_RANGE)
+        log.maybe_increment_log_start_offset(target)
+        self.tell_watchers()
+        return leader.low_watermark(log.log_start_offset)
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def record_follower_fetch(self, replica_id: int, fetch_offset: int, log_start_offset: int, now_ms: int) -> None:
+        """A follower's fetch tells how far it is; NOT_LEADER_OR_FOLLOWER where it holds no replica."""
+        progress = self.check_leader().followers.get(replica_id)
+        if progress is None:
+            raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
+        progress.record_fetch(fetch_offset, log_start_offset, self.log.log_end_offset, now_ms)
+        self.advance()
+
+    def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int) -> tuple[int, int]:
+        """(largest epoch not above `epoch`, where it ends), (-1, -1) where unknown (KIP-101)."""
+        self.check_leader(current_leader_epoch)
+        return self.log.end_offset_for_epoch(epoch)
