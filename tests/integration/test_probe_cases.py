@@ -1,7 +1,7 @@
-"""Odd and malformed requests get Apache Kafka's own answer: the recorded one of 3.9.2, unless a table below says otherwise.
+"""Odd and malformed requests get Apache Kafka's own answer: 3.9.2's as recorded, unless a table below says otherwise.
 
-All cases run in order, once, against a fresh broker; then each is one test. validate.records=true is the mode in which the
-insides of every batch are looked at, as in Kafka; the produce cases run a second time with the default.
+All cases run in order, once, against a fresh broker; then each is one test. validate.records=true is the mode in which
+the insides of every batch are looked at, as in Kafka; the produce cases run a second time with the default.
 """
 
 from __future__ import annotations

@@ -90,8 +90,7 @@ class WireClient:
         header = schema.request_header(type(request).API_KEY, version, self.correlation_id, self.client_id)
         self.write_frame(header + codec.encode_bytes(request, version))
         frame = self.receive()
-        flexible = response.FLEXIBLE_FROM is not None and version >= response.FLEXIBLE_FROM
-        start = 5 if flexible and type(request).API_KEY != 18 else 4
+        start = 5 if version in response.FLEXIBLE and type(request).API_KEY != 18 else 4
         return codec.decode(response, version, frame, start)[0]
 
     # what nearly every test needs

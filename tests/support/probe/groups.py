@@ -91,7 +91,8 @@ def second_member(client: ProbeClient, member: str, generation: int) -> str:
     after = beat(first["GenerationId"]), commit(client, 7, "px12", generation + 1, member)
     return (
         f"second member joins -> first: heartbeat {while_joining[0]}, "
-        f"commit with the old generation {while_joining[1]}, sync {synced}, state {during['GroupState']} with protocol data {during['ProtocolData']!r} "
+        f"commit with the old generation {while_joining[1]}, sync {synced}, "
+        f"state {during['GroupState']} with protocol data {during['ProtocolData']!r} "
         f"members {len(during['Members'])}; after the rejoin: generation {first['GenerationId']}, "
         f"leader sees {len(first['Members'])} members, follower {len(second['Members'])}, "
         f"before sync heartbeat {after[0]}, commit {after[1]}, state {described()['GroupState']}"
