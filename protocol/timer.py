@@ -113,19 +113,22 @@ class Timer:
             logger.exception("Error in a timer task")  # one failing task must not take the others along
 
     def _collect(self, now_tick: int) -> None:
-        """Move the tasks of every tick up to now_tick to the due queue, tick by tick."""
+        """Move the tasks of every tick up to now_tick to the due queue."""
         first, self._tick = self._tick + 1, max(now_tick, self._tick)
         if not self._occupied or now_tick < first:
             return
+        due = []
         for index in self._occupied_slots(first, min(now_tick - first + 1, SLOTS)):
             slot = self._slots[index]
             if ready := [task for task in slot if task.tick <= now_tick]:
                 for task in ready:
                     del slot[task]
-                self._count -= len(ready)
-                self._due.extend(ready)
+                due += ready
                 if not slot:
                     self._occupied &= ~(1 << index)
+        self._count -= len(due)
+        due.sort(key=lambda task: task.tick)  # in order already, unless the loop was late by more than a turn
+        self._due.extend(due)
 
     def _occupied_slots(self, first_tick: int, count: int) -> list[int]:
         """The slots that hold tasks among those of `count` ticks from first_tick on, in order of time."""
