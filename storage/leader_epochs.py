@@ -80,7 +80,7 @@ class LeaderEpochCache:
         at = bisect_right(self._starts, offset) - 1
         return self._epochs[at] if at >= 0 else None
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+    def end_offset_for_epoch(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(the largest epoch not above `epoch`, where it ends), or (-1, -1) where that cannot be said.
 
         An epoch ends where the next one begins, the latest one at the log's end; an epoch above the latest is unknown.

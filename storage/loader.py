@@ -122,9 +122,7 @@ def _log_end(segments: list[Segment]) -> int:
         ) from error
 
 
-def _start_over(
-    loading: Loading, segments: list[Segment], producers: ProducerStates, epochs: LeaderEpochCache
-) -> int:
+def _start_over(loading: Loading, segments: list[Segment], producers: ProducerStates, epochs: LeaderEpochCache) -> int:
     """The log ends below its start: what is there was deleted already, and the log goes on, empty, at its start."""
     start = loading.log_start_offset
     if segments:
@@ -144,7 +142,10 @@ def _first_segment(loading: Loading, cache: PageCache) -> Segment:
 
 
 def _load_producers(loading: Loading, segments: list[Segment], producers: ProducerStates, start: int, end: int) -> None:
-    """Make the producers those at the log's end, with a snapshot there."""
+    """Make the producers those at the log's end, with a snapshot there.
+
+    Decided transactions are taken for replicated, as after a load from a snapshot, which does not know of them.
+    """
     bases = [segment.base_offset for segment in segments]
     producers.remove_stray_snapshots(bases)
     if not producers.snapshots and loading.clean:
@@ -159,5 +160,4 @@ def _load_producers(loading: Loading, segments: list[Segment], producers: Produc
                 producers.take_snapshot(segment.base_offset)
                 replay(segment, producers, max(segment.base_offset, loaded))
     producers.take_snapshot(end)
-
-
+    producers.on_high_watermark(end)

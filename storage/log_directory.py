@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pybroker.protocol.types import TopicPartition
 from pybroker.storage import checkpoints
@@ -21,26 +22,29 @@ from pybroker.storage.directory import (
 )
 from pybroker.storage.meta_properties import MetaProperties, read_meta_properties
 
+if TYPE_CHECKING:
+    from pybroker.storage.log import Log
+
 logger = logging.getLogger(__name__)
 
 Offsets = dict[TopicPartition, int]
+CHECKPOINTS = (checkpoints.RECOVERY_POINT, checkpoints.LOG_START, checkpoints.REPLICATION_OFFSET)
 
 
 class LogDirectory:
     """A log directory; `failure` says why it is offline, None while it works."""
 
-    __slots__ = ("_lock", "_written", "failure", "log_starts", "path", "properties", "recovery_points", "replication")
+    __slots__ = ("_lock", "_wanted", "_writing", "_written", "failure", "logs", "path", "properties")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.failure: str | None = None
         self.properties: MetaProperties | None = None
-        # What the checkpoint files said when the directory was loaded.
-        self.recovery_points: Offsets = {}
-        self.log_starts: Offsets = {}
-        self.replication: Offsets = {}
+        self.logs: dict[TopicPartition, Log] = {}
         self._lock: DirectoryLock | None = None
-        self._written: dict[str, Offsets] = {}
+        self._written: dict[str, Offsets] = {}  # what each checkpoint file says
+        self._wanted: dict[str, Offsets] = {}  # what it is to say, handed to a thread
+        self._writing = threading.Lock()
 
     def __str__(self) -> str:
         return str(self.path)
@@ -75,15 +79,53 @@ class LogDirectory:
 
     def read_checkpoints(self) -> None:
         """Read the offset checkpoints; CorruptCheckpoint, OSError."""
-        self.recovery_points = checkpoints.read_offsets(self.path / checkpoints.RECOVERY_POINT)
-        self.log_starts = checkpoints.read_offsets(self.path / checkpoints.LOG_START)
-        self.replication = checkpoints.read_offsets(self.path / checkpoints.REPLICATION_OFFSET)
+        for name in CHECKPOINTS:
+            self._written[name] = checkpoints.read_offsets(self.path / name)
 
-    def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace one checkpoint, unless it says this already; blocks, for a thread. OSError."""
-        if self._written.get(name) != offsets:
-            checkpoints.write_offsets(self.path / name, offsets)
-            self._written[name] = dict(offsets)
+    def checkpointed(self, name: str, topic_partition: TopicPartition) -> int:
+        """What a checkpoint says of a partition, 0 if nothing."""
+        return self._written.get(name, {}).get(topic_partition, 0)
+
+    def offsets(self, name: str) -> Offsets:
+        """What a checkpoint would have to say now; log starts only where the first segment does not tell them."""
+        logs = self.logs.items()
+        if name == checkpoints.RECOVERY_POINT:
+            return {partition: log.recovery_point for partition, log in logs}
+        if name == checkpoints.REPLICATION_OFFSET:
+            return {partition: log.high_watermark for partition, log in logs}
+        return {partition: log.log_start_offset for partition, log in logs if log.log_start_offset > log.bases[0]}
+
+    def want_checkpoint(self, name: str) -> bool:
+        """Note what a checkpoint has to say now; whether that is news, for `write_wanted` in a thread."""
+        offsets = self.offsets(name)
+        news = self._wanted.get(name, self._written.get(name)) != offsets
+        if news:
+            self._wanted[name] = offsets
+        return news
+
+    def write_wanted(self, name: str) -> None:
+        """Replace a checkpoint by what was last wanted of it; blocks. OSError when the disk fails."""
+        with self._writing:
+            offsets = self._wanted.pop(name, None)
+            if offsets is not None:
+                checkpoints.write_offsets(self.path / name, offsets)
+                self._written[name] = offsets
+
+    def write_checkpoints(self) -> None:
+        """Bring all checkpoints up to date; blocks. OSError when the disk fails."""
+        for name in CHECKPOINTS:
+            self.want_checkpoint(name)
+            self.write_wanted(name)
+
+    def make_way(self, topic_partition: TopicPartition) -> None:
+        """A new log is about to be made: after a crash it must not start from the offsets of a deleted one of its name.
+
+        Rarely has anything to write: the checkpoints are written anew soon after a deletion.
+        """
+        for name in CHECKPOINTS:
+            if topic_partition in self._written.get(name, ()):
+                self.want_checkpoint(name)
+                self.write_wanted(name)
 
     def mark_clean(self) -> None:
         """The last thing of a clean shutdown, when all logs are on disk."""

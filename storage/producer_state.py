@@ -2,7 +2,7 @@
 
 Kafka's ProducerStateManager and ProducerAppendInfo (KIP-98, KIP-360). An append of a batch with a producer id (>= 0)
 
-1. asks `check` (data) or `check_marker` (control) before the batch gets its offset,
+1. asks `check` (data) or `check_control` (markers) before the batch gets its offset,
 2. then tells `update` or `end_transaction` that it was written.
 
 A replica that copies batches of its leader, and recovery, skip the first step: `replay` does the second. Every call is
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.records.header import BatchHeader, Buffer
-from pybroker.protocol.records.record import iter_records, read_end_txn_marker
+from pybroker.protocol.records.record import EndTxnMarker, iter_records, read_end_txn_marker
 from pybroker.storage.producer_snapshot import CorruptSnapshot, SnapshotEntry, decode_snapshot, encode_snapshot
 
 logger = logging.getLogger(__name__)
@@ -164,19 +164,21 @@ class ProducerStates:
             )
         return None
 
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
-        """May this end-transaction marker be appended?
+    def check_control(self, header: BatchHeader, batch: Buffer) -> None:
+        """May this control batch be appended?
 
-        Raises KafkaError INVALID_PRODUCER_EPOCH, or TRANSACTION_COORDINATOR_FENCED for an older coordinator's marker.
+        Raises KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED for an older coordinator's marker,
+        INVALID_RECORD for one that holds no control record.
         """
-        entry = self.entries.get(producer_id)
-        if entry is None:
+        entry = self.entries.get(header.producer_id)
+        marker = _read_marker(header, batch)
+        if entry is None or marker is None:
             return
-        _check_epoch(entry, epoch)
-        if coordinator_epoch < entry.coordinator_epoch:
+        _check_epoch(entry, header.producer_epoch)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
             raise _refusal(
                 Errors.TRANSACTION_COORDINATOR_FENCED,
-                f"marker of coordinator epoch {coordinator_epoch} for producer {producer_id}, "
+                f"marker of coordinator epoch {marker.coordinator_epoch} for producer {header.producer_id}, "
                 f"which has seen {entry.coordinator_epoch}",
             )
 
@@ -237,18 +239,17 @@ class ProducerStates:
                 header.is_transactional,
             )
             return None
-        for record in iter_records(batch, header):
-            marker = read_end_txn_marker(record)
-            if marker is not None:
-                return self.end_transaction(
-                    header.producer_id,
-                    header.producer_epoch,
-                    marker.coordinator_epoch,
-                    header.base_offset,
-                    record.timestamp,
-                    not marker.commit,
-                )
-        return None
+        marker = _read_marker(header, batch)
+        if marker is None:
+            return None
+        return self.end_transaction(
+            header.producer_id,
+            header.producer_epoch,
+            marker.coordinator_epoch,
+            header.base_offset,
+            header.max_timestamp,
+            not marker.commit,
+        )
 
     def _entry(self, producer_id: int, epoch: int) -> ProducerEntry:
         """The producer's entry, in this epoch: a new one starts without batches."""
@@ -432,6 +433,13 @@ def _to_snapshot(entry: ProducerEntry) -> SnapshotEntry:
         entry.coordinator_epoch,
         entry.txn_first_offset,
     )
+
+
+def _read_marker(header: BatchHeader, batch: Buffer) -> EndTxnMarker | None:
+    """The marker in a control batch; None where compaction has left none, or the record is of another type."""
+    for record in iter_records(batch, header):
+        return read_end_txn_marker(record)
+    return None
 
 
 def _check_epoch(entry: ProducerEntry, epoch: int) -> None:

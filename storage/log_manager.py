@@ -1,0 +1,455 @@
+"""All logs of this broker, over all its log directories (Kafka's LogManager).
+
+The life of one: `open` (locks, identity), `check_identity`, `load` (recovery after a crash), all before the listeners
+accept; `start` (upkeep); `shutdown`. Everything but `shutdown` and `load` is for the event loop and returns at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pybroker.config import BrokerConfig, LogConfig
+from pybroker.protocol.clock import Clock
+from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.timer import Timer
+from pybroker.protocol.types import TopicPartition
+from pybroker.protocol.uuids import uuid_to_text
+from pybroker.storage import checkpoints
+from pybroker.storage.checkpoints import CorruptCheckpoint
+from pybroker.storage.directory import (
+    DELETE_SUFFIX,
+    DirectoryName,
+    list_partitions,
+    partition_directory,
+    suffixed_directory,
+)
+from pybroker.storage.files import PageCache
+from pybroker.storage.loader import Loading, load_partition
+from pybroker.storage.log import Log
+from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.log_io import LogIo
+from pybroker.storage.log_upkeep import LogUpkeep
+from pybroker.storage.meta_properties import (
+    WrongDirectory,
+    check_meta_properties,
+    cluster_id_of,
+    write_meta_properties,
+)
+from pybroker.storage.partition_metadata import write_topic_id
+from pybroker.storage.recovery_pool import recover_all
+
+logger = logging.getLogger(__name__)
+
+DirFailure = Callable[[Path, list[TopicPartition]], None]
+
+
+class ReplicaDescription(NamedTuple):
+    """One replica as DescribeLogDirs tells it: bytes, and how far it lags (0 for one that is in use)."""
+
+    topic_partition: TopicPartition
+    size: int
+    offset_lag: int
+    is_future: bool
+
+
+class DirectoryDescription(NamedTuple):
+    """One log directory as DescribeLogDirs tells it; -1 bytes where the volume does not say."""
+
+    path: Path
+    error: Errors
+    total_bytes: int
+    usable_bytes: int
+    replicas: list[ReplicaDescription]
+
+
+class LogManager:
+    """The logs, `logs` by partition. It is the LogHost of each of them."""
+
+    def __init__(
+        self, config: BrokerConfig, dirs: Sequence[Path], clock: Clock, *, on_dir_failure: DirFailure | None = None
+    ) -> None:
+        """`on_dir_failure(path, partitions)` is called when a directory goes offline; see `online`."""
+        self.config = config
+        self.clock = clock
+        self.cache = PageCache()
+        self.directories = [LogDirectory(path) for path in dict.fromkeys(path.absolute() for path in dirs)]
+        self.logs: dict[TopicPartition, Log] = {}
+        self.on_dir_failure = on_dir_failure
+        self.io = LogIo(self)
+        self.upkeep = LogUpkeep(self)
+        self._topics: dict[str, dict[int, Log]] = {}
+        self._homes: dict[TopicPartition, LogDirectory] = {}
+        self._offline: dict[TopicPartition, LogDirectory] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self._configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
+        self._doomed: list[Path] = []  # directories named -delete that were found at start
+        config.on_change(self._config_changed)
+
+    # --- before the listeners accept -----------------------------------------------------------------------------
+
+    def open(self) -> str | None:
+        """Lock the log directories and read whose they are; the cluster id they name, if any.
+
+        WrongDirectory if one of them must not be used, or none can.
+        """
+        for directory in self.directories:
+            directory.open()
+        self._check_any_online()
+        return cluster_id_of(directory.properties for directory in self.directories)
+
+    def check_identity(self, broker_id: int, cluster_id: str) -> None:
+        """Refuse the directories of another broker or cluster (WrongDirectory), and sign those without an owner."""
+        found = {directory.path: directory.properties for directory in self.online}
+        for path in check_meta_properties(found, broker_id, cluster_id):
+            write_meta_properties(path, broker_id, cluster_id)
+
+    def load(self, overrides: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        """Load every partition there is, recovering those of a directory that was not left cleanly.
+
+        `overrides` are the topics' own settings. Raises WrongDirectory for what stops the broker, naming the file and
+        the remedy: a foreign directory, one partition in two directories, no directory left that works.
+        """
+        started = time.monotonic()
+        found = {}
+        for directory in self.online:
+            try:
+                found[directory] = list_partitions(directory.path)
+            except OSError as error:
+                directory.fail(error)
+        _check_twice(found.values())
+        clean: list[LogDirectory] = []
+        try:
+            for directory, partitions in found.items():
+                self._load_directory(directory, partitions, overrides or {}, clean)
+        except WrongDirectory:
+            for directory in clean:  # nothing was written into them since
+                directory.mark_clean()
+            raise
+        self._check_any_online()
+        took = (time.monotonic() - started) * 1000
+        logger.info("Loaded %d partitions from %d log directories in %d ms", len(self.logs), len(found), took)
+
+    def _load_directory(
+        self,
+        directory: LogDirectory,
+        found: list[tuple[Path, DirectoryName]],
+        overrides: Mapping[str, Mapping[str, str]],
+        clean: list[LogDirectory],
+    ) -> None:
+        partitions = self._sort_out(found)
+        try:
+            directory.read_checkpoints()
+            if directory.was_stopped_cleanly():
+                clean.append(directory)
+        except (OSError, CorruptCheckpoint) as error:
+            self._fail_at_load(directory, error, partitions)
+            return
+        loadings = {
+            path: self._loading(directory, path, name.topic_partition, overrides, directory in clean)
+            for path, name in partitions
+        }
+        try:
+            if directory not in clean and loadings:
+                loadings = self._recover(directory, loadings)
+            for path, (topic_partition, _) in partitions:
+                watermark = directory.checkpointed(checkpoints.REPLICATION_OFFSET, topic_partition)
+                log = self._open_log(topic_partition, loadings[path], watermark)
+                self._add(directory, topic_partition, log, watermark)
+        except (OSError, CorruptCheckpoint) as error:
+            self._fail_at_load(directory, error, partitions)
+
+    def _sort_out(self, found: list[tuple[Path, DirectoryName]]) -> list[tuple[Path, DirectoryName]]:
+        """The partitions in use; those on their way out are remembered for removal, others left where they are."""
+        for path, name in found:
+            if name.suffix == DELETE_SUFFIX:
+                self._doomed.append(path)
+            elif name.suffix:
+                logger.warning("%s is left as it is: %s replicas are not served", path, name.suffix)
+        return [(path, name) for path, name in found if not name.suffix]
+
+    def _loading(
+        self,
+        directory: LogDirectory,
+        path: Path,
+        topic_partition: TopicPartition,
+        overrides: Mapping[str, Mapping[str, str]],
+        clean: bool,
+    ) -> Loading:
+        return Loading(
+            path,
+            self._log_config(overrides.get(topic_partition.topic, {})),
+            clean,
+            directory.checkpointed(checkpoints.RECOVERY_POINT, topic_partition),
+            directory.checkpointed(checkpoints.LOG_START, topic_partition),
+            self.config.int("producer.id.expiration.ms"),
+            self.clock.now_ms(),
+        )
+
+    def _recover(self, directory: LogDirectory, loadings: Mapping[Path, Loading]) -> dict[Path, Loading]:
+        """Recover a directory's partitions; how to load each from now on. Raises the first partition's error."""
+        logger.info("Recovering %d partitions in %s, which was not left cleanly", len(loadings), directory)
+        workers = self.config.int("num.recovery.threads.per.data.dir")
+        recovered = {}
+        for result in recover_all(list(loadings.values()), workers):
+            if result.error is not None:
+                raise result.error
+            path = result.loading.directory
+            recovered[path] = result.loading._replace(clean=True, recovery_point=result.recovery_point)
+        return recovered
+
+    def _open_log(self, topic_partition: TopicPartition, loading: Loading, high_watermark: int = 0) -> Log:
+        loaded = load_partition(loading, self.cache)
+        return Log(
+            topic_partition,
+            loaded.directory,
+            loading.config,
+            self.io,
+            segments=loaded.segments,
+            producers=loaded.producers,
+            leader_epochs=loaded.leader_epochs,
+            log_start_offset=loaded.log_start_offset,
+            log_end_offset=loaded.log_end_offset,
+            recovery_point=loaded.recovery_point,
+            high_watermark=high_watermark,
+            topic_id=loaded.topic_id,
+        )
+
+    def _fail_at_load(
+        self, directory: LogDirectory, error: Exception, partitions: list[tuple[Path, DirectoryName]]
+    ) -> None:
+        directory.fail(error)
+        for _, name in partitions:
+            self._forget(name.topic_partition)
+            self._offline[name.topic_partition] = directory
+
+    def _check_any_online(self) -> None:
+        if not self.online:
+            reasons = "; ".join(f"{directory}: {directory.failure}" for directory in self.directories)
+            raise WrongDirectory(f"No log directory can be used. {reasons}")
+
+    def start(self, loop: asyncio.AbstractEventLoop, timer: Timer) -> None:
+        """Begin with what is done from time to time: retention, flushing, checkpoints, removals."""
+        self.io.start(loop, timer)
+        self.upkeep.start(loop)
+        for path in self._doomed:
+            self.io.remove_directory(path, self.config.int("log.segment.delete.delay.ms"))
+        self._doomed.clear()
+
+    # --- logs ----------------------------------------------------------------------------------------------------
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        """The directories that work; without any the broker cannot go on."""
+        return [directory for directory in self.directories if directory.online]
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The partition's log, None if it has none here, or has it in a directory that is offline."""
+        return self.logs.get(topic_partition)
+
+    def is_offline(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition's log lies in a directory that is offline (KAFKA_STORAGE_ERROR)."""
+        return topic_partition in self._offline
+
+    def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
+        """The high watermark that the last run left, 0 if there is none."""
+        return self._high_watermarks.get(topic_partition, 0)
+
+    def get_or_create(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes | None,
+        overrides: Mapping[str, str],
+        *,
+        is_new: bool = False,
+    ) -> Log:
+        """The partition's log, made in the directory with the fewest partitions if there is none.
+
+        Raises KafkaError INCONSISTENT_TOPIC_ID when it belongs to another topic of that name, KAFKA_STORAGE_ERROR when
+        the disk fails, or when, unless `is_new`, the log may lie in a directory that is offline.
+        """
+        log = self.logs.get(topic_partition)
+        if log is not None:
+            self._settle_topic_id(log, topic_id)
+            return log
+        online = self.online
+        if topic_partition in self._offline or not online or (not is_new and len(online) < len(self.directories)):
+            raise KafkaError(
+                Errors.KAFKA_STORAGE_ERROR, f"Can not create log for {topic_partition}: a log directory is offline"
+            )
+        directory = min(online, key=lambda candidate: len(candidate.logs))
+        try:
+            log = self._create(directory, topic_partition, topic_id, overrides)
+        except (OSError, CorruptCheckpoint) as error:
+            self.fail_directory(directory, error)
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, f"Error while creating log for {topic_partition}") from error
+        self._add(directory, topic_partition, log, 0)
+        return log
+
+    def _create(
+        self,
+        directory: LogDirectory,
+        topic_partition: TopicPartition,
+        topic_id: bytes | None,
+        overrides: Mapping[str, str],
+    ) -> Log:
+        path = directory.path / partition_directory(topic_partition)
+        directory.make_way(topic_partition)
+        path.mkdir(exist_ok=True)
+        if topic_id is not None:
+            write_topic_id(path, topic_id)
+        loading = Loading(
+            path,
+            self._log_config(overrides),
+            clean=True,
+            recovery_point=0,
+            log_start_offset=0,
+            expiration_ms=self.config.int("producer.id.expiration.ms"),
+            now_ms=self.clock.now_ms(),
+        )
+        log = self._open_log(topic_partition, loading)
+        logger.info("Created the log of %s in %s", topic_partition, path)
+        return log
+
+    def _settle_topic_id(self, log: Log, topic_id: bytes | None) -> None:
+        if topic_id is None or log.topic_id == topic_id:
+            return
+        if log.topic_id is not None:
+            raise KafkaError(
+                Errors.INCONSISTENT_TOPIC_ID,
+                f"Tried to assign topic ID {uuid_to_text(topic_id)} to log for topic partition {log.topic_partition}, "
+                f"but log already contained topic ID {uuid_to_text(log.topic_id)}",
+            )
+        try:
+            write_topic_id(log.directory, topic_id)
+        except OSError as error:
+            self.fail_directory(self._homes[log.topic_partition], error)
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR) from error
+        log.topic_id = topic_id
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Take the partition's log, if any, out of service; its files go after file.delete.delay.ms."""
+        log = self.logs.get(topic_partition)
+        if log is None:
+            return
+        directory = self._homes[topic_partition]
+        self._forget(topic_partition)
+        target = directory.path / suffixed_directory(topic_partition, DELETE_SUFFIX)
+        try:
+            log.release()
+            log.directory.rename(target)
+            log.moved(target)
+        except OSError as error:
+            self.fail_directory(directory, error)
+            return
+        self.io.remove_directory(target, log.config.file_delete_delay_ms)
+        self.upkeep.checkpoint_soon()
+        logger.info("The log of %s is renamed to %s and will be removed", topic_partition, target.name)
+
+    def _add(self, directory: LogDirectory, topic_partition: TopicPartition, log: Log, high_watermark: int) -> None:
+        self.logs[topic_partition] = directory.logs[topic_partition] = log
+        self._topics.setdefault(topic_partition.topic, {})[topic_partition.partition] = log
+        self._homes[topic_partition] = directory
+        self._high_watermarks[topic_partition] = high_watermark
+
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        if self.logs.pop(topic_partition, None) is None:
+            return
+        del self._homes[topic_partition].logs[topic_partition]
+        del self._homes[topic_partition]
+        self._high_watermarks.pop(topic_partition, None)
+        partitions = self._topics[topic_partition.topic]
+        del partitions[topic_partition.partition]
+        if not partitions:
+            del self._topics[topic_partition.topic]
+
+    # --- settings ------------------------------------------------------------------------------------------------
+
+    def update_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """The topic's own settings are these now."""
+        config = self._log_config(overrides)
+        for log in self._topics.get(topic, {}).values():
+            log.update_config(config)
+
+    def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """The settings of a topic; topics with equal settings share one object."""
+        key = frozenset(overrides.items())
+        config = self._configs.get(key)
+        if config is None:
+            config = self._configs[key] = LogConfig.from_broker(self.config, dict(overrides))
+        return config
+
+    def _config_changed(self, names: frozenset[str]) -> None:
+        self._configs.clear()
+        expiration_ms = self.config.int("producer.id.expiration.ms")
+        for log in self.logs.values():
+            log.producers.expiration_ms = expiration_ms
+            log.update_config(self._log_config(log.config.overrides))
+
+    # --- failure, description, end -------------------------------------------------------------------------------
+
+    def directory_of(self, topic_partition: TopicPartition) -> LogDirectory:
+        """The log directory of a partition that is here (KeyError otherwise)."""
+        return self._homes[topic_partition]
+
+    def fail_directory(self, directory: LogDirectory, error: BaseException) -> None:
+        """A file operation failed: the directory is offline from now on, and so are its logs."""
+        if not directory.online:
+            return
+        directory.fail(error)
+        lost = list(directory.logs)
+        for topic_partition in lost:
+            log = self.logs[topic_partition]
+            self._forget(topic_partition)
+            self._offline[topic_partition] = directory
+            log.release()
+        directory.release()
+        if self.on_dir_failure is not None:
+            self.on_dir_failure(directory.path, lost)
+
+    def describe(self) -> list[DirectoryDescription]:
+        """What DescribeLogDirs tells of every directory and every replica in it."""
+        described = []
+        for directory in self.directories:
+            error = Errors.NONE if directory.online else Errors.KAFKA_STORAGE_ERROR
+            total, usable = directory.usable_bytes() if directory.online else (-1, -1)
+            replicas = [
+                ReplicaDescription(topic_partition, log.size, max(0, log.high_watermark - log.log_end_offset), False)
+                for topic_partition, log in directory.logs.items()
+            ]
+            described.append(DirectoryDescription(directory.path, error, total, usable, replicas))
+        return described
+
+    def shutdown(self) -> None:
+        """Bring everything to disk, write the checkpoints, mark the directories clean and let go of them; blocks.
+
+        A directory in which that fails is not marked: its logs are recovered at the next start.
+        """
+        self.upkeep.stop()
+        self.io.stop()
+        for directory in self.online:
+            try:
+                self.io.close_all(list(directory.logs.values()))
+                directory.write_checkpoints()
+                directory.mark_clean()
+            except OSError as error:
+                directory.fail(error)
+            directory.release()
+
+
+def _check_twice(found: Iterable[list[tuple[Path, DirectoryName]]]) -> None:
+    """WrongDirectory if a partition lies in two log directories."""
+    seen: dict[TopicPartition, Path] = {}
+    for path, name in (entry for entries in found for entry in entries):
+        if name.suffix:
+            continue
+        if name.topic_partition in seen:
+            raise WrongDirectory(
+                f"{path} and {seen[name.topic_partition]} hold the same partition. "
+                f"Move the older of them out of the log directories."
+            )
+        seen[name.topic_partition] = path
