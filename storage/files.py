@@ -1,0 +1,186 @@
+"""Open files that several readers share, slices of them, and reads that refuse to wait for the disk.
+
+A slice holds a counted reference to an OpenFile, never a bare descriptor: a segment that is deleted, cleaned or closed
+drops its own reference, and the descriptor lives on until the last slice is sent.
+
+The event loop must not wait for a disk, so it reads with preadv(RWF_NOWAIT), which fails where the page cache lacks the
+bytes: `WouldBlock` then tells the caller to repeat the read in a thread. Where the system or the file system refuses
+that flag (macOS, tmpfs, overlayfs), a PageCache counts as cached what was appended or read lately, and nothing else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_REFUSED = frozenset((errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS))
+_PROBE_EVERY = 256 * 1024
+_MOST_PROBES = 16
+_PIECE = 1 << 20  # what one blocking read takes from the disk
+_CHUNK_BITS = 20  # the fallback remembers whole chunks of 1 MiB
+_RECENT_BYTES = 256 << 20
+UNLIMITED = 1 << 62
+
+
+class WouldBlock(Exception):
+    """The bytes are not in the page cache: repeat the read with blocking=True, outside the event loop."""
+
+
+class PageCache:
+    """What may be read without waiting for the disk: the kernel's word, or else a memory of what was touched lately.
+
+    `nowait=False` forces the fallback, which remembers at most `recent_bytes`, the least lately touched going first.
+    """
+
+    __slots__ = ("_most_chunks", "_numbers", "_recent", "nowait")
+
+    def __init__(self, *, nowait: bool = bool(_NOWAIT), recent_bytes: int = _RECENT_BYTES) -> None:
+        self.nowait = nowait and bool(_NOWAIT)
+        self._most_chunks = max(1, recent_bytes >> _CHUNK_BITS)
+        self._recent: dict[tuple[int, int], None] = {}  # (number of the open file, chunk), oldest first
+        self._numbers = count()
+
+    def number(self) -> int:
+        """A number for one more open file."""
+        return next(self._numbers)
+
+    def touched(self, number: int, position: int, length: int) -> None:
+        """These bytes were written or read: in the fallback they now count as cached."""
+        if self.nowait:
+            return
+        recent = self._recent
+        for chunk in range(position >> _CHUNK_BITS, (position + max(length, 1) - 1 >> _CHUNK_BITS) + 1):
+            recent.pop((number, chunk), None)
+            recent[number, chunk] = None
+        while len(recent) > self._most_chunks:
+            recent.pop(next(iter(recent)), None)
+
+    def has(self, number: int, position: int, length: int) -> bool:
+        """Whether the fallback takes all of these bytes for cached."""
+        recent = self._recent
+        chunks = range(position >> _CHUNK_BITS, (position + max(length, 1) - 1 >> _CHUNK_BITS) + 1)
+        return all((number, chunk) in recent for chunk in chunks)
+
+
+class OpenFile:
+    """A descriptor with counted references; the last `release` closes it.
+
+    `limit` is where the file was cut off since it was opened (UNLIMITED: it was not). What lies behind is no longer
+    what a slice was promised: such a slice is not `intact`.
+    """
+
+    __slots__ = ("_references", "cache", "fd", "limit", "number", "path")
+
+    def __init__(self, path: Path, cache: PageCache, *, create: bool = False) -> None:
+        """Open for reading and writing. OSError as open(2) gives it."""
+        self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        self.number = cache.number()
+        self.path = path
+        self.cache = cache
+        self.limit = UNLIMITED
+        self._references = 1
+
+    def retain(self) -> OpenFile:
+        """One more holder."""
+        self._references += 1
+        return self
+
+    def release(self) -> None:
+        """One holder fewer; closes the descriptor after the last."""
+        self._references -= 1
+        if self._references == 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def read(self, position: int, length: int, *, blocking: bool = False) -> bytes | bytearray:
+        """Up to `length` bytes at `position`, fewer only at the end of the file.
+
+        Raises WouldBlock when they are not cached and `blocking` is not set, OSError when the disk fails.
+        """
+        cache = self.cache
+        if blocking:
+            data = os.pread(self.fd, length, position)
+            cache.touched(self.number, position, length)
+            return data
+        if cache.nowait:
+            buffer = bytearray(length)
+            try:
+                got = os.preadv(self.fd, (buffer,), position, _NOWAIT)
+            except BlockingIOError:
+                raise WouldBlock from None
+            except OSError as error:
+                if error.errno not in _REFUSED:
+                    raise
+                cache.nowait = False
+            else:
+                if got < length:  # the rest is not cached, or there is none: only a blocking read can tell
+                    raise WouldBlock
+                return buffer
+        if not cache.has(self.number, position, length):
+            raise WouldBlock
+        return os.pread(self.fd, length, position)
+
+    def is_cached(self, position: int, length: int) -> bool:
+        """Whether these bytes can (most likely) be sent without waiting for the disk; large ranges are probed."""
+        if length <= 0:
+            return True
+        if not self.cache.nowait:
+            return self.cache.has(self.number, position, length)
+        last = position + length - 1
+        step = max(_PROBE_EVERY, length // (_MOST_PROBES - 1))
+        try:
+            for at in (*range(position, last, step), last):
+                self.read(at, 1)
+        except WouldBlock:
+            return False
+        return True
+
+
+class FileSlice:
+    """Bytes [position, position + length) of a file, to be sent by sendfile. Whoever gets it must `release` it."""
+
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, file: OpenFile, position: int, length: int) -> None:
+        self.file = file.retain()
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def release(self) -> None:
+        """Let go of the file; once, after which the slice is of no use."""
+        self.file.release()
+
+    @property
+    def intact(self) -> bool:
+        """False once the file was truncated below the slice's end: a connection that still sends it must be closed."""
+        return self.position + self.length <= self.file.limit
+
+    def cached(self) -> bool:
+        """Whether sending it will not wait for the disk."""
+        return self.file.is_cached(self.position, self.length)
+
+    def read(self) -> bytes:
+        """The bytes themselves; may block."""
+        return b"".join(self.pieces())
+
+    def pull_in(self) -> None:
+        """Bring it into the page cache, piece by piece; blocks, for a thread."""
+        for _ in self.pieces():
+            pass
+
+    def pieces(self) -> Iterator[bytes | bytearray]:
+        """The bytes in pieces of at most 1 MiB; may block."""
+        at, end = self.position, self.position + self.length
+        while at < end:
+            piece = self.file.read(at, min(_PIECE, end - at), blocking=True)
+            if not piece:
+                return
+            yield piece
+            at += len(piece)

@@ -1,0 +1,49 @@
+"""What a log asks of whoever keeps it: the time, the page cache, and slow file work done elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from pybroker.protocol.clock import Clock, SystemClock
+from pybroker.storage.files import PageCache
+
+if TYPE_CHECKING:
+    from pybroker.storage.log import Log
+
+
+class LogHost(Protocol):
+    """Everything but `run` is immediate. `run` may be called from the event loop only."""
+
+    clock: Clock
+    cache: PageCache
+
+    def run(self, action: Callable[[], None], done: Callable[[OSError | None], None], delay_ms: int = 0) -> None:
+        """Do `action` in a thread, not before `delay_ms`; then call `done` on the event loop with its OSError."""
+
+    def disk_failed(self, log: Log, error: OSError) -> None:
+        """The disk under the log failed (it is not just full): its log directory goes offline."""
+
+
+class InlineHost:
+    """A host without threads or event loop, for tools, worker processes and tests: everything is done at once."""
+
+    __slots__ = ("cache", "clock", "failed")
+
+    def __init__(self, clock: Clock | None = None, cache: PageCache | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.cache = cache or PageCache()
+        self.failed: list[OSError] = []
+
+    def run(self, action: Callable[[], None], done: Callable[[OSError | None], None], delay_ms: int = 0) -> None:
+        """Do it now, whatever the delay."""
+        try:
+            action()
+        except OSError as error:
+            done(error)
+        else:
+            done(None)
+
+    def disk_failed(self, log: Log, error: OSError) -> None:
+        """Remember the failure."""
+        self.failed.append(error)

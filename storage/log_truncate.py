@@ -1,0 +1,92 @@
+"""Cutting off a log's end: followers do so when the leader's log is another."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pybroker.storage.recovery import replay
+from pybroker.storage.retention import remove_later
+from pybroker.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from pybroker.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+def truncate_to(log: Log, offset: int) -> bool:
+    """Drop all batches that end at or above `offset`; whether there were any.
+
+    Blocks for as long as the producers' state has to be read again from the log. KafkaError KAFKA_STORAGE_ERROR.
+    """
+    if offset < 0:
+        raise ValueError(f"cannot truncate {log!r} to offset {offset}")
+    try:
+        if offset >= log.log_end_offset:
+            # An epoch may have begun at the end without a record of it.
+            log.leader_epochs.truncate_from_end(log.log_end_offset)
+            log.latest_epoch = log.leader_epochs.latest_epoch
+            return False
+        if offset < log.bases[0]:
+            truncate_fully_and_start_at(log, offset)
+            return True
+        _truncate(log, offset)
+    except OSError as error:
+        raise log.storage_error(error) from error
+    logger.info("%r is truncated to offset %d", log, offset)
+    return True
+
+
+def _truncate(log: Log, offset: int) -> None:
+    number = log.segment_number(offset)
+    gone = log.segments[number + 1 :]
+    del log.segments[number + 1 :], log.bases[number + 1 :]
+    log.active = active = log.segments[number]
+    if active.fd < 0:
+        active.read_timestamps()
+    active.truncate_to(offset)
+    active.activate(log.config, log.host.clock.now_ms())
+    remove_later(log, gone)
+    log.log_end_offset = offset
+    log.tail_offset = -1
+    log.truncations += 1
+    log.log_start_offset = min(log.log_start_offset, offset)
+    log.high_watermark = min(log.high_watermark, offset)
+    log.recovery_point = min(log.recovery_point, offset)
+    log.set_flush_at()
+    log.leader_epochs.truncate_from_end(offset)
+    log.latest_epoch = log.leader_epochs.latest_epoch
+    _reload_producers(log)
+
+
+def _reload_producers(log: Log) -> None:
+    """Make the producers what they were at the log's end: a snapshot, and the batches behind it."""
+    end = log.log_end_offset
+    loaded = log.producers.load_newest(log.log_start_offset, end, log.host.clock.now_ms())
+    for segment in log.segments[max(0, log.segment_number(loaded)) :]:
+        replay(segment, log.producers, loaded, end)
+    log.has_markers = True  # what was replayed may hold markers above the high watermark
+
+
+def truncate_fully_and_start_at(log: Log, offset: int, log_start_offset: int | None = None) -> None:
+    """Drop everything; the log goes on, empty, at `offset`. KafkaError KAFKA_STORAGE_ERROR."""
+    gone = log.segments[:]
+    try:
+        remove_later(log, gone)
+        log.active = Segment.create(log.directory, offset, log.config, log.host.cache, log.host.clock.now_ms())
+        log.segments[:] = [log.active]
+        log.bases[:] = [offset]
+        log.leader_epochs.clear()
+        log.producers.truncate_fully_and_start_at(offset)
+    except OSError as error:
+        raise log.storage_error(error) from error
+    log.latest_epoch = log.leader_epochs.latest_epoch
+    log.log_end_offset = offset
+    log.log_start_offset = offset if log_start_offset is None else log_start_offset
+    log.high_watermark = log.log_start_offset
+    log.recovery_point = min(log.recovery_point, offset)
+    log.tail_offset = -1
+    log.truncations += 1
+    log.set_flush_at()
+    logger.info("%r is emptied and goes on at offset %d", log, offset)
