@@ -47,6 +47,8 @@ DEFAULT_LIMIT = 128 << 20
 
 _CHUNK = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # no time, unknown system: what Java writes
+_GZIP_TAIL = Struct("<II")
 _MAX_GZIP_MEMBERS = 1_000  # going on to the next copies what is left, so tiny ones without end would be quadratic
 _INT32 = Struct(">i")
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -113,8 +115,9 @@ def _copy_bounded(data: Buffer, limit: int, magic: int) -> bytes:
 
 
 def _gzip(data: Buffer, level: int | None, magic: int) -> bytes:
-    packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
-    return packer.compress(data) + packer.flush()
+    packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, -zlib.MAX_WBITS)
+    tail = _GZIP_TAIL.pack(zlib.crc32(data), len(data) & 0xFFFFFFFF)
+    return b"".join((_GZIP_HEADER, packer.compress(data), packer.flush(), tail))
 
 
 def _gunzip(data: Buffer, limit: int, magic: int) -> bytes:

@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from pybroker.protocol.compression import DEFAULT_LIMIT, Codec, codec_of
+from pybroker.protocol.compression import DEFAULT_LIMIT, Codec, codec_of, compress
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.records import legacy, record
 from pybroker.protocol.records.header import (
     ATTRIBUTES_AT,
     BATCH_OVERHEAD,
+    CONTROL_FLAG,
     CRC_AT,
     LEADER_EPOCH_AT,
     LOG_APPEND_TIME,
@@ -31,6 +32,7 @@ from pybroker.protocol.records.header import (
     MAGIC_V2,
     MAX_TIMESTAMP_AT,
     NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
     UINT32,
     BatchHeader,
     Buffer,
@@ -191,6 +193,9 @@ def _rebuild(
 ) -> Validated:
     """The records of all batches in one batch (or message set) of the topic's format and codec, numbered anew."""
     append_time = now if rules.timestamp_type == LOG_APPEND_TIME else NO_TIMESTAMP
+    if rules.magic >= MAGIC_V2 and _can_keep_payload(batches[0]):
+        built = _with_codec(batches[0], rules, codec, base_offset, leader_epoch, append_time)
+        return _describe(built, batches, rules, codec, base_offset, append_time)
     renumbered = (
         found._replace(offset=offset)
         for offset, found in enumerate(
@@ -219,6 +224,38 @@ def _rebuild(
             log_append_time=append_time, limit=limit,
         )  # fmt: skip
     return _describe(built, batches, rules, codec, base_offset, append_time)
+
+
+def _can_keep_payload(batch: _Batch) -> bool:
+    """Whether writing a magic 2 batch's records again would give the same bytes: deltas count up from the first."""
+    header, facts, payload = batch.header, batch.facts, batch.payload
+    if (
+        not payload
+        or not facts.record_count
+        or not facts.consecutive
+        or header.is_log_append_time
+        or facts.min_timestamp < NO_TIMESTAMP
+    ):
+        return False
+    at = 0
+    while payload[at] >= 0x80:  # the first record's length
+        at += 1
+    return payload[at + 2] == 0  # then attributes, then its timestamp delta
+
+
+def _with_codec(
+    batch: _Batch, rules: TopicRules, codec: Codec, base_offset: int, leader_epoch: int, append_time: int
+) -> bytearray:
+    header, facts, payload = batch.header, batch.facts, batch.payload or b""
+    log_append_time = rules.timestamp_type == LOG_APPEND_TIME
+    flags = header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG) | (LOG_APPEND_TIME_FLAG if log_append_time else 0)
+    changed = header._replace(
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=flags | codec,
+        max_timestamp=append_time if log_append_time else facts.max_timestamp,
+    )
+    return record.assemble(changed, compress(codec, payload, rules.level) if codec else payload)
 
 
 def _describe(

@@ -150,10 +150,11 @@ def _read_record(
         offset_delta, at = _varint(data, at)
         key, at = _read_bytes(data, at, end, underflow)
         value, at = _read_bytes(data, at, end, underflow)
-        count, at = _varint(data, at)
         headers: Headers = ()
-        if count:
-            headers, at = _read_headers(data, at, end, count, underflow)
+        if data[at]:
+            headers, at = _read_headers(data, at, end, underflow)
+        else:
+            at += 1
     except IndexError:
         raise invalid(underflow) from None
     except OverflowError:
@@ -165,7 +166,8 @@ def _read_record(
     return offset_delta, timestamp_delta, key, value, headers, at
 
 
-def _read_headers(data: bytes, at: int, end: int, count: int, underflow: str) -> tuple[Headers, int]:
+def _read_headers(data: bytes, at: int, end: int, underflow: str) -> tuple[Headers, int]:
+    count, at = _varint(data, at)
     if count < 0:
         raise invalid(f"Found invalid number of record headers {count}")
     if count > end - at:
@@ -184,9 +186,16 @@ def _read_headers(data: bytes, at: int, end: int, count: int, underflow: str) ->
 
 
 def _read_bytes(data: bytes, at: int, end: int, underflow: str) -> tuple[bytes | None, int]:
-    size, at = _varint(data, at)
-    if size < 0:
-        return None, at
+    size = data[at]
+    if size < 0x80:  # what _varint would do; most lengths are one byte, and this runs twice per record
+        if size & 1:
+            return None, at + 1
+        size >>= 1
+        at += 1
+    else:
+        size, at = _varint(data, at)
+        if size < 0:
+            return None, at
     stop = at + size
     if stop > end:
         raise invalid(underflow)

@@ -54,10 +54,11 @@ class RecordsRejected(KafkaError):
 
 
 class BatchFacts(NamedTuple):
-    """What reading a batch's records showed: how many, their largest timestamp (-1 for none), and whether their
-    offsets count up by one from `expected_offset`."""
+    """What reading a batch's records showed: how many, their smallest and largest timestamps (ms, -1 for none), and
+    whether their offsets count up by one from `expected_offset`."""
 
     record_count: int
+    min_timestamp: int
     max_timestamp: int
     consecutive: bool
 
@@ -116,12 +117,14 @@ def check_records(
     check_time = rules.timestamp_type == CREATE_TIME
     wrong_type = header.timestamp_type == LOG_APPEND_TIME
     earliest, latest = now - rules.before_max_ms, now + rules.after_max_ms
-    count, newest, consecutive = 0, NO_TIMESTAMP, True
+    count, oldest, newest, consecutive = 0, MAX_INT64, NO_TIMESTAMP, True
     for index, record in enumerate(records):
         count += 1
         timestamp = record.timestamp
         if timestamp > newest:
             newest = timestamp
+        if timestamp < oldest:
+            oldest = timestamp
         if record.offset != expected_offset:
             consecutive = False
         expected_offset += 1
@@ -143,7 +146,7 @@ def check_records(
             break
     if errors:
         raise RecordsRejected(code, _summary(code, errors), errors)
-    return BatchFacts(count, newest, consecutive)
+    return BatchFacts(count, oldest if count else NO_TIMESTAMP, newest, consecutive)
 
 
 def _out_of_range(record: Record, earliest: int, latest: int) -> str:
