@@ -33,15 +33,6 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-CODEC_OF_NAME = {
-    "uncompressed": Codec.NONE,
-    "none": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
-}
-
 # No client sends anything near this in one batch; it is what one hostile batch can make us hold.
 DEFAULT_LIMIT = 128 << 20
 
