@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Services:
     fetch_max_bytes: int
     reader_threads: ThreadPoolExecutor
     metadata_cache: MetadataCache
-    controller: Controller
     topics: TopicWriter
     configs: ConfigRepository
     producer_ids: ProducerIds
+    controller: Controller = field(init=False)  # made last: it announces the ports that were bound

@@ -26,7 +26,8 @@ class FollowerProgress:
     def record_fetch(self, fetch_offset: int, log_start_offset: int, leader_end: int, now_ms: int) -> None:
         """A fetch at `fetch_offset` says that all before it is in the follower's log.
 
-        A follower that reaches what was the end at its previous fetch was caught up then, however fast the leader grows.
+        A follower that reaches what was the end at its previous fetch was caught up then, however fast the leader
+        grows.
         """
         if fetch_offset >= leader_end:
             self.last_caught_up_ms = now_ms

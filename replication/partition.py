@@ -23,7 +23,7 @@ NO_EPOCH = -1
 
 
 class Watcher(Protocol):
-    """Who wants to hear when a partition's end, watermark or leadership has moved. Must not read the log in the call."""
+    """Who hears when a partition's end, watermark or leadership has moved. Must not read the log in the call."""
 
     def partition_moved(self, partition: Partition) -> None: ...
 

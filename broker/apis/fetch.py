@@ -145,7 +145,7 @@ def _answer(context: RequestContext, fetching: Fetching, found: Round) -> FetchR
 
 
 def _convert(data: PartitionData, version: int) -> bytes:
-    """Message format 0 for Fetch 0-1, 1 for 2-3; the field keeps the size it had. Sets the error where that can't be."""
+    """Message format 0 for Fetch 0-1, 1 for 2-3, in the size it had. Sets the error where that can't be."""
     records = data.records
     raw = records if isinstance(records, bytes) else records.read()
     if not isinstance(records, bytes):

@@ -8,8 +8,8 @@ versions | what they add
 10-11    | 10 a timeout; 11 the earliest offset that waits for upload (-6)
 
 Consumers see no further than the high watermark, or the last stable offset with read_committed. A special timestamp in
-a version too old for it, or one that does not exist, is UNSUPPORTED_VERSION. A partition named twice is INVALID_REQUEST.
-There is no tiered storage: -5 and -6 find nothing.
+a version too old for it, or one that does not exist, is UNSUPPORTED_VERSION. A partition named twice is
+INVALID_REQUEST. There is no tiered storage: -5 and -6 find nothing.
 """
 
 from __future__ import annotations
@@ -42,9 +42,12 @@ DEBUGGING_CONSUMER = -2
 NOTHING = (-1, -1, -1)
 
 
-def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+def handle(
+    context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Answer at once; look-ups by time, which read records, in a thread."""
-    if any(wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP for t in request.topics for wanted in t.partitions):
+    times = (wanted.timestamp for topic in request.topics for wanted in topic.partitions)
+    if any(time >= 0 or time == MAX_TIMESTAMP for time in times):
         return _in_thread(context, request)
     return _answer(context, request)
 

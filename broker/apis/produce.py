@@ -34,7 +34,7 @@ from pybroker.protocol.messages.produce import (
 from pybroker.protocol.records.header import ATTRIBUTES_AT, MAGIC_AT, read_header
 from pybroker.replication.manager import ReplicaManager
 from pybroker.replication.produce import CommitWait
-from pybroker.storage.append import InvalidProduce, RecordsRejected
+from pybroker.storage.append import RecordsRejected
 from pybroker.storage.log import AppendInfo
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _name_leader(
 async def _finish(
     context: RequestContext, request: ProduceRequest, response: ProduceResponse, waiting: Waiting
 ) -> ProduceResponse | None:
-    """Wait for pending appends, then (acks=-1) for replication, each partition on its own, up to the request's timeout."""
+    """Wait for pending appends, then (acks=-1) for replication, each partition on its own, up to the timeout."""
     await asyncio.gather(*(_settle(context, request, row, partition, what) for row, partition, what in waiting))
     if request.acks == 0:
         return _close_on_error(response)

@@ -1,0 +1,317 @@
+"""One broker: the place where everything is built, every task is started and stopped.
+
+Order of a start: settings, file limit, log directories locked, metadata store, recovery, ports claimed, registered and
+elected, first metadata known, and only then are connections accepted. A stop runs it backwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from pybroker import __version__
+from pybroker.broker.control_channel import LocalChannel
+from pybroker.broker.fetch_sessions import FetchSessionCache
+from pybroker.broker.kafka_apis import KafkaApis
+from pybroker.broker.logging_setup import LoopMonitor, setup_logging
+from pybroker.broker.metadata_cache import MetadataCache
+from pybroker.broker.network.settings import NetworkSettings
+from pybroker.broker.network.socket_server import SocketServer
+from pybroker.broker.services import Services
+from pybroker.config import BrokerConfig, Endpoint, LogConfig
+from pybroker.controller import paths
+from pybroker.controller.configs import ConfigRepository
+from pybroker.controller.controller import Controller
+from pybroker.controller.embedded_store import EmbeddedStore
+from pybroker.controller.producer_ids import ProducerIds
+from pybroker.controller.registration import RegistrationError, prepare_store
+from pybroker.controller.store import MetadataStore, StoreError
+from pybroker.controller.topics import TopicWriter
+from pybroker.protocol.clock import SystemClock
+from pybroker.protocol.timer import Timer
+from pybroker.protocol.types import TopicPartition
+from pybroker.replication.fetch import PartitionReader
+from pybroker.replication.manager import ReplicaManager
+from pybroker.storage.log_manager import LogManager
+from pybroker.storage.meta_properties import WrongDirectory
+
+logger = logging.getLogger(__name__)
+
+OK, FAILED = 0, 1
+STORE_FILE = "pybroker-metadata.db"
+READER_THREADS = 4
+DRAIN_SECONDS = 5.0
+# A thread that computes gives the loop its turn after this long (the default of 5 ms is a client's whole budget).
+SWITCH_SECONDS = 0.0005
+FILES_PER_PARTITION = 2  # the active segment and one more, of those that are read
+FILES_ASIDE = 256  # connections of a small broker, checkpoints, the store
+
+
+def run(config: BrokerConfig, ready_file: str | None = None) -> int:
+    """Run a broker until SIGTERM or SIGINT; the process's exit code. `ready_file` gets the bound addresses as JSON."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    handler = setup_logging()
+    try:
+        for warning in config.warnings:
+            logger.warning("%s", warning)
+        return uvloop.run(_run(config, ready_file))
+    except (WrongDirectory, RegistrationError, StoreError, OSError) as error:
+        logger.error("The broker can't start: %s", error)
+        return FAILED
+    finally:
+        handler.close()
+
+
+async def _run(config: BrokerConfig, ready_file: str | None) -> int:
+    stop = _Stop(asyncio.get_running_loop())
+    broker = Broker(config)
+    try:
+        await broker.start()
+        broker.announce(ready_file)
+        await stop.wanted.wait()
+        logger.info("Shutting down; another signal ends the broker at once")
+        return OK if broker.failure is None else FAILED
+    finally:
+        await broker.stop()
+
+
+class _Stop:
+    """The first SIGTERM or SIGINT asks for an orderly stop, the second ends the process as it is."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.wanted = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+
+    def _signalled(self, number: int) -> None:
+        if self.wanted.is_set():
+            os._exit(128 + number)
+        self.wanted.set()
+
+
+class Broker:
+    """A broker in this process. `start` raises what keeps it from starting; `stop` may be called at any time."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.clock = SystemClock()
+        self.loop = asyncio.get_running_loop()
+        self.timer = Timer(self.clock, self.loop)
+        self.readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="reader")
+        self.monitor = LoopMonitor(self.loop)
+        self.failure: str | None = None
+        self.log_manager: LogManager | None = None
+        self.store: MetadataStore | None = None
+        self.server: SocketServer | None = None
+        self.controller: Controller | None = None
+        self.services: Services | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def start(self) -> None:
+        """Build and start everything; returns when clients can come."""
+        config = self.config
+        directories = [Path(entry) for entry in config.log_dirs]
+        logs = self.log_manager = LogManager(config, directories, self.clock, on_dir_failure=self._directory_failed)
+        known_cluster_id = logs.open()
+        self.store = await EmbeddedStore.open(_store_path(config, directories))
+        cluster_id = await prepare_store(self.store, known_cluster_id, own_store=True)
+        broker_id = await self._broker_id(logs)
+        logs.check_identity(broker_id, cluster_id)
+
+        configs = ConfigRepository(self.store, self.clock)
+        await configs.load()
+        self._follow_configs(configs, broker_id)
+        logs.load(configs.topics())
+        _raise_file_limit(len(logs.logs))
+
+        services = self.services = self._services(broker_id, cluster_id, configs, logs)
+        network = NetworkSettings.of(config)
+        config.on_change(lambda names: self._network_changed(network))
+        self.server = SocketServer(self.loop, self.clock, self.timer, network, KafkaApis(services))
+        bound = self.server.bind(config.listeners)
+        self.controller = services.controller = self._controller(services, bound)
+        await self.controller.start()
+        self._tasks.append(self.loop.create_task(configs.run(), name="config changes"))
+        logs.start(self.loop, self.timer)
+        self.monitor.start()
+        gc.collect()
+        gc.freeze()  # what a start has made stays; the collector need not walk it again
+        self.server.start()
+
+    def _services(self, broker_id: int, cluster_id: str, configs: ConfigRepository, logs: LogManager) -> Services:
+        assert self.store is not None
+        config = self.config
+        cache = MetadataCache(cluster_id, broker_id)
+        replicas = ReplicaManager(broker_id, logs, self.clock, cache.partition, configs.topic)
+        return Services(
+            broker_id=broker_id,
+            cluster_id=cluster_id,
+            config=config,
+            clock=self.clock,
+            timer=self.timer,
+            store=self.store,
+            log_manager=logs,
+            replica_manager=replicas,
+            partition_reader=PartitionReader(replicas.partition, self.clock.monotonic_ms),
+            fetch_sessions=FetchSessionCache(
+                config.int("max.incremental.fetch.session.cache.slots"), self.clock.monotonic_ms
+            ),
+            fetch_max_bytes=config.int("fetch.max.bytes"),
+            reader_threads=self.readers,
+            metadata_cache=cache,
+            topics=TopicWriter(self.store, cache, config, configs),
+            configs=configs,
+            producer_ids=ProducerIds(self.store, broker_id),
+        )
+
+    def _controller(self, services: Services, bound: tuple[Endpoint, ...]) -> Controller:
+        def unclean_allowed(topic: str) -> bool:
+            return LogConfig.from_broker(self.config, services.configs.topic(topic)).unclean_leader_election_enable
+
+        return Controller(
+            services.store,
+            LocalChannel(services.broker_id, services.replica_manager, services.metadata_cache),
+            _node(self.config, services.broker_id, bound),
+            inter_broker_listener=self.config.inter_broker_listener,
+            clock=self.clock,
+            unclean_election_allowed=unclean_allowed,
+        )
+
+    async def _broker_id(self, logs: LogManager) -> int:
+        """broker.id, else the one in meta.properties, else the next above reserved.broker.max.id (as Kafka does)."""
+        configured = self.config.int("broker.id")
+        if configured >= 0:
+            return configured
+        for directory in logs.directories:
+            if directory.properties is not None and directory.properties.broker_id is not None:
+                return directory.properties.broker_id
+        assert self.store is not None
+        stat = await self.store.set(paths.BROKER_SEQUENCE, b"")
+        return self.config.int("reserved.broker.max.id") + stat.version
+
+    def _follow_configs(self, configs: ConfigRepository, broker_id: int) -> None:
+        """Dynamic settings: now, and whenever they change."""
+        logs = self.log_manager
+        assert logs is not None
+
+        def apply(*_: object) -> None:
+            for complaint in self.config.apply_dynamic(configs.broker(broker_id), configs.broker_defaults()):
+                logger.error("A dynamic setting is ignored: %s", complaint)
+            if self.services is not None:
+                self.services.fetch_max_bytes = self.config.int("fetch.max.bytes")
+
+        apply()
+        configs.on_change("brokers", apply)
+        configs.on_change("topics", logs.update_topic_config)
+
+    def _network_changed(self, settings: NetworkSettings) -> None:
+        settings.update(self.config)
+        if self.server is not None:
+            self.server.reconfigure()
+
+    def _directory_failed(self, path: Path, lost: list[TopicPartition]) -> None:
+        """A log directory went offline. Without any left the broker has nothing to serve: it ends, as Kafka's does."""
+        if self.services is not None:
+            self.services.replica_manager.logs_went_offline(lost)
+        assert self.log_manager is not None
+        if not self.log_manager.online:
+            self.failure = f"no log directory is left, the last was {path}"
+            logger.critical("The broker shuts down: %s", self.failure)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def announce(self, ready_file: str | None) -> None:
+        """One line that says where clients can come, and the same as JSON for scripts."""
+        assert self.server is not None and self.services is not None
+        listeners = _told(self.config, self.server.endpoints)
+        address = ",".join(_address(endpoint) for endpoint in listeners)
+        logger.info(
+            "pybroker %s is ready: bootstrap.servers=%s (broker id %d, data in %s)",
+            __version__, address, self.services.broker_id, ", ".join(self.config.log_dirs),
+        )  # fmt: skip
+        if ready_file is not None:
+            first = listeners[0]
+            content = {
+                "pid": os.getpid(),
+                "host": first.host,
+                "port": first.port,
+                "listeners": {each.name: {"host": each.host, "port": each.port} for each in listeners},
+            }
+            temporary = f"{ready_file}.tmp"
+            Path(temporary).write_text(json.dumps(content) + "\n", encoding="utf-8")
+            os.replace(temporary, ready_file)
+
+    async def stop(self) -> None:
+        """End everything, in the reverse order of the start: what was acknowledged is on disk when it returns."""
+        if self.server is not None:
+            self.server.stop_accepting()
+            await self.server.drain(DRAIN_SECONDS)
+            self.server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.controller is not None:
+            await self.controller.stop()
+        if self.services is not None:
+            self.services.producer_ids.close()
+        self.monitor.stop()
+        self.timer.close()
+        self.readers.shutdown(wait=False, cancel_futures=True)
+        if self.log_manager is not None:
+            await self.loop.run_in_executor(None, self.log_manager.shutdown)
+        if self.store is not None:
+            await self.store.close()
+
+
+def _told(config: BrokerConfig, bound: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    """The advertised listeners, with the ports that the system chose where a port was 0."""
+    ports = {endpoint.name: endpoint.port for endpoint in bound}
+    return tuple(
+        endpoint if endpoint.port else endpoint._replace(port=ports.get(endpoint.name, 0))
+        for endpoint in config.advertised_listeners
+    )
+
+
+def _address(endpoint: Endpoint) -> str:
+    return f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
+
+
+def _node(config: BrokerConfig, broker_id: int, bound: tuple[Endpoint, ...]) -> paths.BrokerNode:
+    return paths.BrokerNode(
+        broker_id,
+        tuple(
+            paths.Endpoint(each.name, each.host, each.port, each.security_protocol) for each in _told(config, bound)
+        ),
+        rack=config.opt_str("broker.rack"),
+        release=__version__,
+    )
+
+
+def _store_path(config: BrokerConfig, directories: list[Path]) -> Path:
+    """In metadata.dir, or directly in the first log directory: Kafka refuses directories it doesn't know, not files."""
+    directory = Path(config.opt_str("metadata.dir") or directories[0])
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory / STORE_FILE
+
+
+def _raise_file_limit(partitions: int) -> None:
+    """As many open files as the system allows; a warning where the partitions alone need more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    needed = partitions * FILES_PER_PARTITION + FILES_ASIDE
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        logger.warning(
+            "%d partitions need about %d open files, the limit is %d: raise it (ulimit -n, or LimitNOFILE in systemd)",
+            partitions, needed, hard,
+        )  # fmt: skip
