@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, dataclass_transform
 
 _UNSET: Any = object()
 _OPEN_END = 32767
@@ -112,7 +112,8 @@ def field(
     return Field(versions, nullable, tag, tagged, default, flexible)
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+# Without field_specifiers every `= field(...)` counts as a default, which each field has.
+@dataclass_transform(kw_only_default=True)
 class _Declared(type):
     """Turns a class body of `field(...)` into slots and a list of fields."""
 
@@ -146,7 +147,8 @@ class Struct(metaclass=_Declared):
     """A part of a message. Equal when every field is; tags that the declaration does not know are kept beside them."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
-    unknown_tags: list[tuple[int, bytes]] | None
+    if TYPE_CHECKING:  # a slot at run time
+        unknown_tags: list[tuple[int, bytes]] | None = None
 
     def __init__(self, **values: Any) -> None:
         _compile_init(type(self))
@@ -200,7 +202,8 @@ def _compile_init(cls: type[Struct]) -> None:
             scope[f"default{index}"] = declared.default
             parameters.append(f"{name}=default{index}")
             lines.append(f"    self.{name} = {name}")
-    star = "*, " if parameters else ""
-    source = "\n".join([f"def __init__(self, {star}{', '.join(parameters)}):", *lines, "    self.unknown_tags = None"])
+    parameters.append("unknown_tags=None")
+    lines.append("    self.unknown_tags = unknown_tags")
+    source = "\n".join([f"def __init__(self, *, {', '.join(parameters)}):", *lines])
     exec(source, scope)
     cls.__init__ = scope["__init__"]  # type: ignore[method-assign]

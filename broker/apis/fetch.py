@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+from pybroker.broker.context import CloseConnection
 from pybroker.broker.fetch_sessions import FetchSession, SessionlessFetch
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.fetch import (
@@ -29,7 +30,7 @@ from pybroker.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from pybroker.protocol.records.convert import down_convert
+from pybroker.protocol.records.convert import ConversionFailed, down_convert
 from pybroker.replication.fetch import Ask, ColdRead, FetchParameters, Round, WaitingFetch
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _answer(context: RequestContext, fetching: Fetching, found: Round) -> FetchR
     topic: FetchableTopicResponse | None = None
     for ask, data in chosen:
         if version < 4 and len(data.records):
-            data.records = _convert(data, version)
+            data.records = _convert(ask, data, version)
         if topic is None or topic.topic != ask.topic or topic.topic_id != ask.topic_id:
             topic = FetchableTopicResponse(topic=ask.topic, topic_id=ask.topic_id)
             response.responses.append(topic)
@@ -144,14 +145,16 @@ def _answer(context: RequestContext, fetching: Fetching, found: Round) -> FetchR
     return response
 
 
-def _convert(data: PartitionData, version: int) -> bytes:
+def _convert(ask: Ask, data: PartitionData, version: int) -> bytes:
     """Message format 0 for Fetch 0-1, 1 for 2-3, in the size it had. Sets the error where that can't be."""
     records = data.records
     raw = records if isinstance(records, bytes) else records.read()
     if not isinstance(records, bytes):
         records.release()
     try:
-        return down_convert(raw, 0 if version < 2 else 1)
+        return down_convert(raw, 0 if version < 2 else 1, first_offset=ask.offset)
+    except ConversionFailed as error:
+        raise CloseConnection(f"{ask.topic}-{ask.index} can't be converted for Fetch {version}: {error}") from error
     except KafkaError as error:
         data.error_code = error.code
         data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
