@@ -139,7 +139,11 @@ class BrokerConfig:
         return value
 
     def list(self, name: Text) -> Texts:
-        return list(self.get(name) or ())
+        """Items of a LIST, or of a STRING that Kafka takes apart at commas, such as log.dirs; empty for null."""
+        value = self.get(name)
+        if isinstance(value, str):
+            return [item.strip() for item in value.split(",") if item.strip()]
+        return [*value] if value else []
 
     def text(self, name: Text) -> Text | None:
         """The value in force as it would be written."""
@@ -183,10 +187,7 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> Texts:
-        return self.list("log.dirs") or self.get_list_of("log.dir")
-
-    def get_list_of(self, name: Text) -> Texts:
-        return [item.strip() for item in (self.opt_str(name) or "").split(",") if item.strip()]
+        return self.list("log.dirs") or self.list("log.dir")
 
     @property
     def protocol_map(self) -> dict[Text, Text]:
@@ -199,7 +200,7 @@ class BrokerConfig:
 
     @property
     def controller_listener_names(self) -> Texts:
-        return [name.upper() for name in self.get_list_of("controller.listener.names")]
+        return [name.upper() for name in self.list("controller.listener.names")]
 
     @property
     def listeners(self) -> tuple[Endpoint, ...]:
@@ -286,7 +287,7 @@ class BrokerConfig:
                 [name for name, setting in known.items() if setting is not None and setting.per_broker],
                 "Cannot update these configs at default cluster level, broker id must be specified",
             )
-        from pybroker.config.consistency import contradictions
+        from pybroker.config.consistency import contradictions  # which needs this module
 
         candidate = BrokerConfig(self.static)
         candidate.dynamic = dict(settings) if per_broker else self.dynamic
@@ -339,7 +340,8 @@ class BrokerConfig:
             name,
             value,
             synonyms[0].source if synonyms else DEFAULT,
-            setting is None or not setting.dynamic,
+            # Of a name below listener.name.<listener> Kafka says read-only, though it may change.
+            (exact := definitions.find(name)) is None or not exact.dynamic,
             sensitive,
             synonyms,
             describing.TYPE_CODES[setting.kind] if setting else 0,

@@ -14,7 +14,7 @@ from pybroker.config.broker import BrokerConfig, Static, find_setting
 from pybroker.config.consistency import contradictions
 from pybroker.config.errors import ConfigError, ConfigErrors
 from pybroker.config.foreign import FOREIGN, SILENT_NAMES, SILENT_PARTS, SILENT_PREFIXES, SILENT_SUFFIXES
-from pybroker.config.modes import LATER, NOTHING, PASSWORD
+from pybroker.config.modes import LATER, NOTHING
 from pybroker.config.properties import Entry, parse_properties
 
 # Settings of Kafka's plug-ins, which its own table doesn't know either. They are kept, and served later.
@@ -32,8 +32,10 @@ def load(
     *,
     environ: Mapping[str, str] | None = None,
     options: Mapping[str, Static] | None = None,
+    port: int | None = None,
 ) -> BrokerConfig:
-    """Read all of it. `overrides` are `key=value`; `options` are settings that other command line options stand for.
+    """Read all of it. `overrides` are `key=value`; `options` are settings that other command line options stand for;
+    `port` is the first listener's.
 
     Raises ConfigErrors with every reason not to start.
     """
@@ -49,7 +51,7 @@ def load(
             loading.errors.append(f"--override {override}: must be of the form key=value")
     for name, static in (options or {}).items():
         loading.put(name, static.value, static.origin)
-    return loading.finish()
+    return loading.finish(port)
 
 
 class _Loading:
@@ -57,18 +59,16 @@ class _Loading:
 
     def __init__(self) -> None:
         self.found: dict[str, Static] = {}
+        self.foreign: dict[str, Static] = {}
+        """By the real name, which counts instead wherever it is set too."""
         self.errors: list[str] = []
         self.warnings: list[str] = []
 
     def file(self, path: str) -> None:
         name = os.path.basename(path)
         try:
-            with open(path, encoding="utf-8-sig") as file:
-                text = file.read()
-            entries = _parse_file(name, text)
-        except UnicodeDecodeError:
-            self.errors.append(f"{path}: not a text file in UTF-8")
-            return
+            with open(path, "rb") as file:
+                entries = _parse_file(name, file.read())
         except OSError as error:
             self.errors.append(f"{path}: {error.strerror or error}")
             return
@@ -78,9 +78,8 @@ class _Loading:
         lines: dict[str, int] = {}
         for entry in entries:
             if entry.name in lines:
-                self.warnings.append(
-                    f"{entry.name} stands twice in {name}, on lines {lines[entry.name]} and {entry.line}: the last counts"
-                )
+                twice = f"on lines {lines[entry.name]} and {entry.line}: the last counts"
+                self.warnings.append(f"{entry.name} stands twice in {name}, {twice}")
             lines[entry.name] = entry.line
             self.put(entry.name, entry.value, f"{name}:{entry.line}")
 
@@ -103,22 +102,29 @@ class _Loading:
             self.warnings.append(
                 f"{name} ({origin}) is no setting of Kafka: taken for the nearest one, {known}={translated}"
             )
-            # The real name counts where both stand, in whatever order.
-            if known in self.found and not self.found[known].origin.endswith(")"):
-                return
-            self.found[known] = Static(translated, f"{origin} ({name})")
+            self.foreign[known] = Static(translated, f"{origin} ({name})")
             return
-        setting = find_setting(name)
-        if setting is None:
-            if name not in _PLUGIN_NAMES and not name.startswith(_PLUGIN_PREFIXES):
-                guess = nearest(name)
-                hint = f"; did you mean {guess}?" if guess else ""
-                self.warnings.append(f"{name} ({origin}) is no setting that this broker knows{hint}")
-            self.found[name] = Static(value, origin)
-            return
+        unknown = find_setting(name) is None and name not in _PLUGIN_NAMES
+        if unknown and not name.startswith(_PLUGIN_PREFIXES):
+            guess = nearest(name)
+            hint = f"; did you mean {guess}?" if guess else ""
+            self.warnings.append(f"{name} ({origin}) is no setting that this broker knows{hint}")
         self.found[name] = Static(value, origin)
 
-    def finish(self) -> BrokerConfig:
+    def port(self, port: int) -> None:
+        """Give the first listener another port."""
+        listeners = self.found.get("listeners")
+        text, origin = listeners or Static(definitions.setting("listeners").default or "", "default")
+        first, comma, others = text.partition(",")
+        address, colon, _ = first.rpartition(":")
+        if colon:  # else it is malformed, which is told later
+            origin = "--port" if listeners is None else f"{origin}, --port"
+            self.found["listeners"] = Static(f"{address}:{port}{comma}{others}", origin)
+
+    def finish(self, port: int | None = None) -> BrokerConfig:
+        self.found = {**self.foreign, **self.found}
+        if port is not None:
+            self.port(port)
         for name, (value, origin) in self.found.items():
             setting = find_setting(name)
             if setting is None:
@@ -130,9 +136,10 @@ class _Loading:
             except ConfigError as error:
                 shown = "[hidden]" if setting.sensitive else value
                 reason = error.message.partition(f" for configuration {name}: ")[2]
-                self.errors.append(
-                    f"{name}={shown} ({origin}): {reason}. Allowed: {values.allowed(setting.kind, setting.valid)}."
-                )
+                text = f"{name}={shown} ({origin}): {reason}"
+                if "must be" not in reason and "either" not in reason:
+                    text += f"; allowed is {values.allowed(setting.kind, setting.valid)}"
+                self.errors.append(text)
         if self.errors:
             raise ConfigErrors(self.errors)
         self._identity()
@@ -172,12 +179,17 @@ class _Loading:
             yield f"listeners={','.join(secured)} ({config.source('listeners')}): only PLAINTEXT is served yet"
 
 
-def _parse_file(name: str, text: str) -> list[Entry]:
+def _parse_file(name: str, content: bytes) -> list[Entry]:
+    """Raises ValueError, which says where (UnicodeDecodeError is one)."""
+    content = content.removeprefix(b"\xef\xbb\xbf")
     if name.lower().endswith((".yaml", ".yml")):
         from pybroker.config.yaml_file import parse_yaml  # 15 ms that most starts don't need
 
-        return parse_yaml(text)
-    return parse_properties(text)
+        return parse_yaml(content.decode("utf-8"))
+    try:
+        return parse_properties(content.decode("utf-8"))
+    except UnicodeDecodeError:
+        return parse_properties(content.decode("latin-1"))  # what Java takes such a file for
 
 
 def _setting_of_variable(variable: str) -> str | None:
@@ -210,23 +222,26 @@ def nearest(name: str) -> str | None:
 def _not_served(config: BrokerConfig) -> list[str]:
     """One line each for settings that were set to something else than their default and do nothing."""
     names: dict[str, list[str]] = {LATER: [], NOTHING: []}
-    for name, static in config.static.items():
-        if name.startswith("controller.quorum.") and config.is_set("process.roles"):
-            continue
-        setting = find_setting(name)
-        use = LATER if setting is None and name.startswith(_PLUGIN_PREFIXES) or name in _PLUGIN_NAMES else None
-        if setting is not None:
-            default = setting.default
-            same = (
-                default is not None
-                and setting.kind != PASSWORD
-                and setting.parse(static.value) == setting.parse(default)
-            )
-            use = None if same else setting.use
-        if use in names:
+    for name in config.static:
+        quorum = name.startswith("controller.quorum.") and config.is_set("process.roles")  # told already
+        use = _use(config, name)
+        if use in names and not quorum:
             names[use].append(name)
     texts = {
         LATER: "known but not served yet, so without effect: ",
         NOTHING: "without meaning for this broker, so without effect: ",
     }
-    return [texts[use] + ", ".join(sorted(found)) for use, found in names.items() if found]
+    told = [texts[use] + ", ".join(sorted(found)) for use, found in names.items() if found]
+    if "authorizer.class.name" in names[LATER]:
+        told.append("authorizer.class.name is set, but every request is allowed: there is no authorizer yet")
+    return told
+
+
+def _use(config: BrokerConfig, name: str) -> str | None:
+    """What is made of a setting that was set; None for one that is unknown or at its default."""
+    setting = find_setting(name)
+    if setting is None:
+        return LATER if name in _PLUGIN_NAMES or name.startswith(_PLUGIN_PREFIXES) else None
+    default = definitions.EMBEDDED_DEFAULTS.get(name, setting.default)
+    at_default = setting.name == name and default is not None and config.get(name) == setting.parse(default)
+    return None if at_default else setting.use

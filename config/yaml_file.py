@@ -62,5 +62,5 @@ def _scalar(name: str, node: yaml.Node) -> str:
     if not isinstance(node, yaml.ScalarNode):
         raise ValueError(f"line {node.start_mark.line + 1}: {name} can't hold lists or mappings inside")
     if node.tag == "tag:yaml.org,2002:bool":
-        return _BOOLEANS.get(node.value.lower(), node.value)
+        return _BOOLEANS.get(str(node.value).lower(), str(node.value))
     return str(node.value)
