@@ -43,23 +43,23 @@ def frame(api_key: int, version: int, correlation_id: int, body: bytes, client_i
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
+def message_frame(message: Any, version: int, correlation_id: int) -> bytes:
+    """The frame of a request message, with the header that its version has."""
+    tags = b"\0" if version in message.FLEXIBLE else b""
+    return frame(message.API_KEY, version, correlation_id, tags + codec.encode_bytes(message, version))
+
+
 def produce_frame(correlation_id: int, records: bytes = b"r", *, acks: int = 1, partition: int = 0) -> bytes:
-    request = ProduceRequest(
-        acks=acks,
-        timeout_ms=1000,
-        topic_data=[
-            TopicProduceData(name="t", partition_data=[PartitionProduceData(index=partition, records=records)])
-        ],
-    )
-    return frame(PRODUCE, 7, correlation_id, codec.encode_bytes(request, 7))
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=partition, records=records)])
+    return message_frame(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data]), 7, correlation_id)
 
 
 def metadata_frame(correlation_id: int, version: int = 1) -> bytes:
-    return frame(METADATA, version, correlation_id, codec.encode_bytes(MetadataRequest(topics=[]), version))
+    return message_frame(MetadataRequest(topics=[]), version, correlation_id)
 
 
-def fetch_frame(correlation_id: int) -> bytes:
-    return frame(FETCH, 4, correlation_id, codec.encode_bytes(FetchRequest(max_wait_ms=500, max_bytes=1000), 4))
+def fetch_frame(correlation_id: int, version: int = 4) -> bytes:
+    return message_frame(FetchRequest(max_wait_ms=500, max_bytes=1000), version, correlation_id)
 
 
 def api_versions_frame(correlation_id: int = 7) -> bytes:
