@@ -170,7 +170,7 @@ class PartitionReader:
                 min_one = not parameters.hard_limit and result.bytes == 0
                 data = self._read_one(ask, parameters, owner, left, min_one, blocking)
                 result.answers.append((ask, data))
-                size = len(data.records)
+                size = len(data.records or NO_BYTES)
                 result.bytes += size
                 left -= size
                 if data.error_code or data.diverging_epoch.epoch >= 0:

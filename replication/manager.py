@@ -82,7 +82,7 @@ class ReplicaManager:
     # -- the controller's orders -------------------------------------------------------------------------------
 
     async def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Lead or follow as the controller says; an error code a partition. STALE_CONTROLLER_EPOCH for a deposed one."""
+        """Lead or follow as the controller says; an error code for each. STALE_CONTROLLER_EPOCH for a deposed one."""
         if request.controller_epoch < self.controller_epoch:
             return LeaderAndIsrResponse(error_code=Errors.STALE_CONTROLLER_EPOCH)
         self.controller_epoch = request.controller_epoch

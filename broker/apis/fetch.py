@@ -32,6 +32,7 @@ from pybroker.protocol.messages.fetch import (
 )
 from pybroker.protocol.records.convert import ConversionFailed, down_convert
 from pybroker.replication.fetch import Ask, ColdRead, FetchParameters, Round, WaitingFetch
+from pybroker.storage.files import FileSlice
 
 if TYPE_CHECKING:
     from pybroker.broker.context import RequestContext
@@ -134,7 +135,7 @@ def _answer(context: RequestContext, fetching: Fetching, found: Round) -> FetchR
     response = FetchResponse(session_id=fetching.session_id)
     topic: FetchableTopicResponse | None = None
     for ask, data in chosen:
-        if version < 4 and len(data.records):
+        if version < 4 and data.records:
             data.records = _convert(ask, data, version)
         if topic is None or topic.topic != ask.topic or topic.topic_id != ask.topic_id:
             topic = FetchableTopicResponse(topic=ask.topic, topic_id=ask.topic_id)
@@ -147,10 +148,11 @@ def _answer(context: RequestContext, fetching: Fetching, found: Round) -> FetchR
 
 def _convert(ask: Ask, data: PartitionData, version: int) -> bytes:
     """Message format 0 for Fetch 0-1, 1 for 2-3, in the size it had. Sets the error where that can't be."""
-    records = data.records
-    raw = records if isinstance(records, bytes) else records.read()
-    if not isinstance(records, bytes):
-        records.release()
+    raw = data.records
+    if isinstance(raw, FileSlice):
+        piece, raw = raw, raw.read()
+        piece.release()
+    assert raw is not None
     try:
         return down_convert(raw, 0 if version < 2 else 1, first_offset=ask.offset)
     except ConversionFailed as error:

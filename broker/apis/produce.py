@@ -31,10 +31,10 @@ from pybroker.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from pybroker.protocol.records.header import ATTRIBUTES_AT, MAGIC_AT, read_header
+from pybroker.protocol.records.header import ATTRIBUTES_AT, MAGIC_AT, MAGIC_V2, TRANSACTIONAL_FLAG, read_header
 from pybroker.replication.manager import ReplicaManager
 from pybroker.replication.produce import CommitWait
-from pybroker.storage.append import RecordsRejected
+from pybroker.storage.append import InvalidProduce, RecordsRejected
 from pybroker.storage.log import AppendInfo
 
 if TYPE_CHECKING:
@@ -53,14 +53,15 @@ WITHOUT_LOG_START = frozenset({
 UNVERIFIED = (
     "Unable to verify the partition has been added to the transaction. Underlying error: COORDINATOR_NOT_AVAILABLE"
 )
-TRANSACTIONAL_BIT = 0x10
 ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 
 # (response row, its partition, the pending append or the offset to be committed)
 Waiting = list[tuple[PartitionProduceResponse, "Partition", "Awaitable[AppendInfo] | int"]]
 
 
-def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+def handle(
+    context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """Append; answered at once unless something has to be waited for."""
     acks, version = request.acks, context.api_version
     if acks not in (-1, 0, 1):
@@ -75,7 +76,8 @@ def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse 
     if waiting:
         return _finish(context, request, response, waiting)
     if acks == 0:
-        return _close_on_error(response)
+        _close_on_error(response)
+        return None
     return response
 
 
@@ -96,13 +98,15 @@ def _append_topic(
             if name is None:
                 raise KafkaError(Errors.UNKNOWN_TOPIC_ID)
             records = wanted.records
+            if records is None:
+                raise InvalidProduce(Errors.INVALID_RECORD)  # Kafka never answers this one
             if name in INTERNAL_TOPICS:
                 raise KafkaError(Errors.INVALID_TOPIC_EXCEPTION)
             hosted = manager.topics.get(name)
             partition = hosted.get(wanted.index) if hosted is not None else None
             if partition is None:
                 partition = manager.partition(name, wanted.index)
-            if records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT and records[MAGIC_AT] == 2:
+            if len(records) > ATTRIBUTES_LOW_BYTE and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG:
                 _check_transaction(request, partition, records)
             info = partition.append(records, acks, version)
         except KafkaError as error:
@@ -135,6 +139,8 @@ def _written(index: int, info: AppendInfo) -> PartitionProduceResponse:
 
 def _check_transaction(request: ProduceRequest, partition: Partition, records: memoryview) -> None:
     """A transactional batch must belong to a transaction that its coordinator knows, unless it is under way here."""
+    if records[MAGIC_AT] != MAGIC_V2:
+        return  # that bit means nothing in older formats
     if request.transactional_id is None:
         raise KafkaError(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     header = read_header(records)
@@ -151,7 +157,7 @@ def _failed(partition: Partition | None, index: int, error: KafkaError) -> Parti
             BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=text)
             for at, text in error.record_errors
         ]
-    if partition is not None and error.code not in WITHOUT_LOG_START:
+    if partition is not None and error.code not in WITHOUT_LOG_START and not isinstance(error, InvalidProduce):
         row.log_start_offset = partition.log.log_start_offset
     return row
 
@@ -178,7 +184,8 @@ async def _finish(
     """Wait for pending appends, then (acks=-1) for replication, each partition on its own, up to the timeout."""
     await asyncio.gather(*(_settle(context, request, row, partition, what) for row, partition, what in waiting))
     if request.acks == 0:
-        return _close_on_error(response)
+        _close_on_error(response)
+        return None
     return response
 
 
