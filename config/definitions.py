@@ -8,7 +8,6 @@ may not pay for 400 settings of which it reads 100.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, NamedTuple
 
 from pybroker.config import values
@@ -107,11 +106,15 @@ EMBEDDED_DEFAULTS = {
 }
 
 
-@cache
+_known: dict[str, Setting] = {}
+
+
 def find(name: str) -> Setting | None:
-    """The setting of that exact name, or None."""
-    row = _ROWS.get(name)
-    return None if row is None else Setting(*row)
+    """The setting of that exact name, or None. Names come from clients too, so only good ones are kept."""
+    found = _known.get(name)
+    if found is None and (row := _ROWS.get(name)) is not None:
+        found = _known[name] = Setting(*row)
+    return found
 
 
 def setting(name: str) -> Setting:

@@ -118,6 +118,17 @@ _ROWS: tuple[tuple[str, str, str, str | None, str | None, str], ...] = (
 
 TOPIC_SETTINGS: dict[str, TopicSetting] = {row[0]: TopicSetting(*row) for row in _ROWS}
 _OURS = frozenset(("validate.records",))
+LOG_BROKER_SETTINGS = frozenset(
+    (
+        *(setting.broker_name for setting in TOPIC_SETTINGS.values() if setting.broker_name),
+        "log.retention.minutes",
+        "log.retention.hours",
+        "log.roll.hours",
+        "log.roll.jitter.hours",
+        "log.flush.scheduler.interval.ms",
+    )
+)
+"""The broker settings that a LogConfig depends on: when one changes (BrokerConfig.on_change), logs need new ones."""
 
 
 def broker_value(broker: BrokerConfig, setting: TopicSetting) -> Any:

@@ -3,8 +3,15 @@ from __future__ import annotations
 import pytest
 
 from pybroker.config import BrokerConfig, ConfigError, LogConfig
+from pybroker.config.definitions import find
 from pybroker.config.describing import DYNAMIC_DEFAULT, STATIC, TOPIC, TYPE_CODES, Synonym
-from pybroker.config.topic import TOPIC_SETTINGS, describe_topic, parse_topic_config, validate_topic_config
+from pybroker.config.topic import (
+    LOG_BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    describe_topic,
+    parse_topic_config,
+    validate_topic_config,
+)
 from tests.config.recorded import described
 
 KAFKA = BrokerConfig.of({})
@@ -145,3 +152,8 @@ def test_ours_is_listed_when_it_is_set() -> None:
     (entry,) = describe_topic(KAFKA, {"validate.records": "true"}, ["validate.records"])
     assert (entry.value, entry.source, entry.kind) == ("true", TOPIC, TYPE_CODES["BOOLEAN"])
     assert describe_topic(KAFKA, {}, ["validate.records"]) == []
+
+
+def test_the_broker_settings_that_logs_depend_on() -> None:
+    assert {"log.retention.hours", "message.max.bytes", "validate.records"} < LOG_BROKER_SETTINGS
+    assert all(find(name) is not None for name in LOG_BROKER_SETTINGS)
