@@ -1,0 +1,461 @@
+"""What follows from an event once its writes are done: `apply(state, event, plan, results)` changes the state (the only
+place that does) and returns what brokers are to be told and which events come next. No I/O.
+
+A write may have been refused for one partition and not for another: only what was written changes the state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pybroker.controller.decide import Answer, Plan, replicas_to_delete
+from pybroker.controller.pace import Steps
+from pybroker.controller.paths import LeaderAndIsr
+from pybroker.controller.requests import Notice, TellMetadata, TellReplicas, TellStop
+from pybroker.controller.state import (
+    NO_LEADER,
+    BrokerCame,
+    BrokersChanged,
+    ControllerState,
+    DeletionConfirmed,
+    DeletionsRequested,
+    DeletionStarted,
+    Elected,
+    ElectionRequested,
+    Event,
+    IsrProposed,
+    LeadersNeeded,
+    Partition,
+    PartitionEvent,
+    PartitionStatus,
+    ReplicaEvent,
+    ReplicasDeleted,
+    ReplicasStarted,
+    ReplicasStopped,
+    ReplicaStatus,
+    StatesRead,
+    Topic,
+    TopicChanged,
+    TopicsChanged,
+    at_all,
+)
+from pybroker.controller.store import NoNode, Result, StoreError
+from pybroker.protocol.errors import Errors
+from pybroker.protocol.types import TopicPartition
+
+log = logging.getLogger("pybroker.controller")
+
+WriteResult = Result | StoreError
+
+
+class Outcome:
+    """What an event led to. `reread` names partitions whose state another controller or leader had written: they are
+    read again and `retry` is taken up after that. `answers` and `error` are for who sent a request."""
+
+    __slots__ = ("answers", "error", "events", "notices", "reread", "retry")
+
+    def __init__(self, plan: Plan) -> None:
+        self.notices: list[Notice] = []
+        self.events: list[Event] = []
+        self.answers = dict(plan.answers)
+        self.error = plan.error
+        self.reread: list[TopicPartition] = []
+        self.retry: Event | None = None
+
+    def tell(self, partitions: Iterable[TopicPartition], *, is_new: bool = False) -> None:
+        """Replicas and then everybody hear of these partitions."""
+        at = tuple(partitions)
+        if at:
+            self.notices += [TellReplicas(at, is_new), TellMetadata(at)]
+
+
+def apply(state: ControllerState, event: Event, plan: Plan, results: list[WriteResult]) -> Steps[Outcome]:
+    """`results` stand in the order of the plan's writes."""
+    outcome = Outcome(plan)
+    yield from _APPLIERS[type(event)](state, event, _Written(plan, results, outcome), outcome)
+    return outcome
+
+
+class _Written:
+    """The partition states that were written, to be taken over one by one."""
+
+    def __init__(self, plan: Plan, results: list[WriteResult], outcome: Outcome) -> None:
+        self.states: list[tuple[TopicPartition, LeaderAndIsr]] = []
+        self.refused: list[TopicPartition] = []
+        self.failed: list[StoreError] = []
+        for write, result in zip(plan.writes, results, strict=True):
+            if write.at is None:
+                if isinstance(result, StoreError):
+                    self.failed.append(result)
+            elif isinstance(result, StoreError):
+                log.warning("the state of %s was not written: %s", write.at, result)
+                self.refused.append(write.at)
+                if not isinstance(result, NoNode):
+                    outcome.reread.append(write.at)
+            else:
+                assert write.state is not None
+                self.states.append((write.at, write.state))
+
+
+# The controller's start
+
+
+def _elected(state: ControllerState, event: Elected, written: _Written, outcome: Outcome) -> Steps[None]:
+    state.epoch = event.epoch
+    state.brokers = dict(event.brokers)
+    state.topics = {}
+    for name, node in event.topics.items():
+        yield
+        topic = state.topics[name] = Topic(name, node)
+        for partition in topic.partitions.values():
+            yield
+            _take_over(state, partition, event.states.get(partition.at))
+    state.deletions = {name for name in event.deletions if name in state.topics}
+    outcome.notices.append(TellMetadata(()))
+    outcome.events.append(ReplicasStarted())
+    unknown = tuple(name for name in event.deletions if name not in state.topics)
+    if unknown:
+        outcome.events.append(DeletionsRequested(unknown))
+
+
+def _take_over(state: ControllerState, partition: Partition, found: LeaderAndIsr | None) -> None:
+    """A partition as an earlier controller left it; without a state it is still new."""
+    if found is None:
+        return
+    partition.state = found
+    partition.happened(PartitionEvent.ELECTED if state.is_live(found.leader) else PartitionEvent.LEADER_LOST)
+    for broker_id in partition.replicas:
+        partition.replica_happened(broker_id, ReplicaEvent.TOLD if state.is_live(broker_id) else ReplicaEvent.STOPPED)
+
+
+def _replicas_started(
+    state: ControllerState, event: ReplicasStarted, written: _Written, outcome: Outcome
+) -> Steps[None]:
+    served: list[TopicPartition] = []
+    known: list[TopicPartition] = []
+    leaderless: list[TopicPartition] = []
+    on_dead: dict[int, list[TopicPartition]] = {}
+    for partition in state.partitions():
+        yield
+        deleting = partition.at.topic in state.deletions
+        if partition.state is not None:
+            known.append(partition.at)
+            if not deleting:
+                served.append(partition.at)
+                for broker_id in partition.replicas:
+                    if not state.is_live(broker_id):
+                        on_dead.setdefault(broker_id, []).append(partition.at)
+        if partition.status is not PartitionStatus.ONLINE and not deleting:
+            leaderless.append(partition.at)
+    if served:
+        outcome.notices.append(TellReplicas(tuple(served)))
+    if known:
+        outcome.notices.append(TellMetadata(tuple(known)))
+    outcome.events += [ReplicasStopped(broker_id, tuple(at)) for broker_id, at in sorted(on_dead.items())]
+    if leaderless:
+        outcome.events.append(LeadersNeeded(tuple(leaderless)))
+    if state.deletions:
+        outcome.events.append(DeletionStarted(tuple(sorted(state.deletions))))
+
+
+# Brokers
+
+
+def _brokers_changed(state: ControllerState, event: BrokersChanged, written: _Written, outcome: Outcome) -> Steps[None]:
+    before, after = state.brokers, event.brokers
+    bounced = [each for each in after if each in before and after[each].epoch != before[each].epoch]
+    if bounced:  # gone and back before we looked: both happen, one after the other
+        without = {broker_id: node for broker_id, node in after.items() if broker_id not in bounced}
+        outcome.events += [BrokersChanged(without), event]
+        return
+    came = tuple(sorted(each for each in after if each not in before))
+    went = sorted(each for each in before if each not in after)
+    state.brokers = dict(after)
+    for broker_id in went:
+        log.info("broker %d is gone", broker_id)
+        yield from _broker_went(state, broker_id, outcome)
+    if came:
+        outcome.events.append(BrokerCame(came))
+    elif not went and after != before:
+        outcome.notices.append(TellMetadata(()))
+
+
+def _broker_went(state: ControllerState, broker_id: int, outcome: Outcome) -> Steps[None]:
+    led: list[TopicPartition] = []
+    hosted: list[TopicPartition] = []
+    for partition in state.replicas_on(broker_id):
+        yield
+        if partition.at.topic in state.deletions:
+            partition.replica_happened(broker_id, ReplicaEvent.STOPPED)
+            partition.replica_happened(broker_id, ReplicaEvent.DELETE_FAILED)
+            continue
+        hosted.append(partition.at)
+        if partition.state is not None and partition.state.leader == broker_id:
+            partition.happened(PartitionEvent.LEADER_LOST)
+            led.append(partition.at)
+    if led:
+        outcome.events.append(LeadersNeeded(tuple(led)))
+    else:
+        outcome.notices.append(TellMetadata(()))
+    if hosted:
+        outcome.events.append(ReplicasStopped(broker_id, tuple(hosted)))
+
+
+def _broker_came(state: ControllerState, event: BrokerCame, written: _Written, outcome: Outcome) -> Steps[None]:
+    came = event.broker_ids
+    log.info("%s came", ", ".join(f"broker {broker_id}" for broker_id in came))
+    others = tuple(broker_id for broker_id in state.brokers if broker_id not in came)
+    if others:
+        outcome.notices.append(TellMetadata((), others))
+    everything = tuple(partition.at for partition in state.partitions() if partition.state is not None)
+    outcome.notices.append(TellMetadata(everything, came))
+    hosted: dict[TopicPartition, None] = {}
+    for broker_id in came:
+        at: list[TopicPartition] = []
+        for partition in state.replicas_on(broker_id):
+            yield
+            if partition.state is not None and partition.at.topic not in state.deletions:
+                partition.replica_happened(broker_id, ReplicaEvent.TOLD)
+                at.append(partition.at)
+        if at:
+            outcome.notices.append(TellReplicas(tuple(at), broker_id=broker_id))
+            hosted.update(dict.fromkeys(at))
+    if hosted:
+        outcome.notices.append(TellMetadata(tuple(hosted)))
+    leaderless = (PartitionStatus.NEW, PartitionStatus.OFFLINE)
+    needed = tuple(partition.at for partition in state.partitions() if partition.status in leaderless)
+    if needed:
+        outcome.events.append(LeadersNeeded(needed))
+    back = [name for name in sorted(state.deletions) if not set(came).isdisjoint(replicas_to_delete(state, [name]))]
+    if back:
+        outcome.events.append(DeletionStarted(tuple(back)))
+
+
+# Topics
+
+
+def _topics_changed(state: ControllerState, event: TopicsChanged, written: _Written, outcome: Outcome) -> Steps[None]:
+    for name in [name for name in state.topics if name not in event.names]:
+        del state.topics[name]
+        state.deletions.discard(name)
+    new: list[TopicPartition] = []
+    for name, node in event.new.items():
+        yield
+        if name not in state.topics:
+            topic = state.topics[name] = Topic(name, node)
+            new += at_all(topic.partitions.values())
+    if new:
+        outcome.events.append(LeadersNeeded(tuple(new)))
+
+
+def _topic_changed(state: ControllerState, event: TopicChanged, written: _Written, outcome: Outcome) -> Steps[None]:
+    topic = state.topics.get(event.name)
+    if topic is None or event.name in state.deletions:
+        return
+    new = [index for index in sorted(event.node.replicas) if index not in topic.partitions]
+    for index in new:
+        yield
+        topic.partitions[index] = Partition(TopicPartition(event.name, index), event.node)
+    if new:
+        outcome.events.append(LeadersNeeded(tuple(TopicPartition(event.name, index) for index in new)))
+
+
+def _leaders_needed(state: ControllerState, event: LeadersNeeded, written: _Written, outcome: Outcome) -> Steps[None]:
+    new: list[TopicPartition] = []
+    elected: list[TopicPartition] = []
+    for at, written_state in written.states:
+        yield
+        partition = state.partition(at)
+        assert partition is not None
+        (new if partition.status is PartitionStatus.NEW else elected).append(at)
+        _has_leader(state, partition, written_state)
+    outcome.tell(new, is_new=True)
+    outcome.tell(elected)
+    if outcome.reread:
+        outcome.retry = LeadersNeeded(tuple(outcome.reread))
+
+
+def _has_leader(state: ControllerState, partition: Partition, new: LeaderAndIsr) -> None:
+    partition.state = new
+    partition.happened(PartitionEvent.ELECTED)
+    for broker_id in partition.replicas:
+        if state.is_live(broker_id):
+            partition.replica_happened(broker_id, ReplicaEvent.TOLD)
+
+
+def _replicas_stopped(
+    state: ControllerState, event: ReplicasStopped, written: _Written, outcome: Outcome
+) -> Steps[None]:
+    for at, new in written.states:
+        yield
+        _set_state(state, at, new)
+    kept: list[TopicPartition] = []
+    for at in event.partitions:
+        partition = state.partition(at)
+        if partition is not None and at.topic not in state.deletions and at not in written.refused:
+            partition.replica_happened(event.broker_id, ReplicaEvent.STOPPED)
+            if partition.state is not None:
+                kept.append(at)
+    outcome.tell(kept)
+    if outcome.reread:
+        outcome.retry = ReplicasStopped(event.broker_id, tuple(outcome.reread))
+
+
+def _set_state(state: ControllerState, at: TopicPartition, new: LeaderAndIsr) -> None:
+    partition = state.partition(at)
+    assert partition is not None
+    partition.state = new
+    if new.leader == NO_LEADER:
+        partition.happened(PartitionEvent.LEADER_LOST)
+
+
+def _states_read(state: ControllerState, event: StatesRead, written: _Written, outcome: Outcome) -> Steps[None]:
+    found_new: list[TopicPartition] = []
+    for at, found in event.states.items():
+        yield
+        partition = state.partition(at)
+        if partition is None:
+            continue
+        if partition.status is PartitionStatus.NEW:
+            _take_over(state, partition, found)
+            found_new.append(at)
+        else:
+            partition.state = found
+    outcome.tell(found_new, is_new=True)
+
+
+# Requests
+
+
+def _isr_proposed(state: ControllerState, event: IsrProposed, written: _Written, outcome: Outcome) -> Steps[None]:
+    changed: list[TopicPartition] = []
+    for at, new in written.states:
+        yield
+        partition = state.partition(at)
+        assert partition is not None
+        partition.state = new
+        outcome.answers[at] = Answer(Errors.NONE)
+        changed.append(at)
+    for at in written.refused:
+        outcome.answers[at] = Answer(Errors.INVALID_UPDATE_VERSION)
+    if changed:
+        outcome.notices.append(TellMetadata(tuple(changed)))
+
+
+def _election_requested(
+    state: ControllerState, event: ElectionRequested, written: _Written, outcome: Outcome
+) -> Steps[None]:
+    for at, new in written.states:
+        yield
+        partition = state.partition(at)
+        assert partition is not None
+        _has_leader(state, partition, new)
+        outcome.answers[at] = Answer(Errors.NONE)
+    for at in written.refused:
+        message = "The state of the partition changed meanwhile."
+        outcome.answers[at] = Answer(Errors.PREFERRED_LEADER_NOT_AVAILABLE, message)
+    outcome.tell(at for at, _ in written.states)
+
+
+# Deletion
+
+
+def _deletions_requested(
+    state: ControllerState, event: DeletionsRequested, written: _Written, outcome: Outcome
+) -> Steps[None]:
+    yield
+    names = tuple(name for name in event.names if name in state.topics and name not in state.deletions)
+    if not names:
+        return
+    state.deletions.update(names)
+    outcome.notices.append(TellMetadata(_partitions_of(state, names)))
+    outcome.events.append(DeletionStarted(names))
+
+
+def _partitions_of(state: ControllerState, names: Iterable[str]) -> tuple[TopicPartition, ...]:
+    topics = (state.topics[name] for name in names)
+    return tuple(partition.at for topic in topics for partition in topic.partitions.values())
+
+
+def _deletion_started(
+    state: ControllerState, event: DeletionStarted, written: _Written, outcome: Outcome
+) -> Steps[None]:
+    outcome.reread.clear()  # whatever the states are now, the topics go
+    by_broker = replicas_to_delete(state, event.names)
+    for at, new in written.states:
+        yield
+        _set_state(state, at, new)
+    for broker_id, at_broker in by_broker.items():
+        live = state.is_live(broker_id)
+        for at in at_broker:
+            yield
+            partition = state.partition(at)
+            assert partition is not None
+            partition.replica_happened(broker_id, ReplicaEvent.STOPPED)
+            partition.replica_happened(broker_id, ReplicaEvent.DELETE_SENT if live else ReplicaEvent.DELETE_FAILED)
+        if not live:
+            log.info("%d partitions wait for broker %d to be deleted", len(at_broker), broker_id)
+    for delete in (False, True):
+        outcome.notices += [
+            TellStop(broker_id, tuple(at), delete) for broker_id, at in by_broker.items() if state.is_live(broker_id)
+        ]
+
+
+def _replicas_deleted(
+    state: ControllerState, event: ReplicasDeleted, written: _Written, outcome: Outcome
+) -> Steps[None]:
+    touched: dict[str, None] = {}
+    for found, what in (
+        (event.deleted, ReplicaEvent.DELETE_CONFIRMED),
+        (event.failed, ReplicaEvent.DELETE_FAILED),
+    ):
+        for at in found:
+            yield
+            partition = state.partition(at)
+            if partition is not None and at.topic in state.deletions:
+                partition.replica_happened(event.broker_id, what)
+                touched[at.topic] = None
+    for at in event.failed:
+        log.warning("broker %d did not delete %s; it is tried again when the broker comes back", event.broker_id, at)
+    for name in touched:
+        statuses = [each.replica_statuses.values() for each in state.topics[name].partitions.values()]
+        if all(status is ReplicaStatus.DELETED for each in statuses for status in each):
+            outcome.events.append(DeletionConfirmed(name))
+
+
+def _deletion_confirmed(
+    state: ControllerState, event: DeletionConfirmed, written: _Written, outcome: Outcome
+) -> Steps[None]:
+    yield
+    failed = [error for error in written.failed if not isinstance(error, NoNode)]
+    if failed:
+        log.error("the nodes of the deleted topic %s could not be removed: %s", event.name, failed[0])
+        return
+    topic = state.topics.pop(event.name, None)
+    for partition in topic.partitions.values() if topic else ():
+        if partition.status is PartitionStatus.OFFLINE:
+            partition.happened(PartitionEvent.DELETED)
+    state.deletions.discard(event.name)
+    log.info("topic %s is deleted", event.name)
+
+
+_Applier = Callable[[ControllerState, Any, _Written, Outcome], Steps[None]]
+_APPLIERS: dict[type, _Applier] = {
+    Elected: _elected,
+    ReplicasStarted: _replicas_started,
+    BrokersChanged: _brokers_changed,
+    BrokerCame: _broker_came,
+    TopicsChanged: _topics_changed,
+    TopicChanged: _topic_changed,
+    LeadersNeeded: _leaders_needed,
+    ReplicasStopped: _replicas_stopped,
+    StatesRead: _states_read,
+    IsrProposed: _isr_proposed,
+    ElectionRequested: _election_requested,
+    DeletionsRequested: _deletions_requested,
+    DeletionStarted: _deletion_started,
+    ReplicasDeleted: _replicas_deleted,
+    DeletionConfirmed: _deletion_confirmed,
+}

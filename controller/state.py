@@ -1,0 +1,281 @@
+"""What the controller knows of the cluster, the states of partitions and replicas as tables, and the events it takes.
+
+Kafka: ControllerContext, PartitionStateMachine, ReplicaStateMachine. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from pybroker.controller.paths import BrokerNode, LeaderAndIsr, TopicNode
+from pybroker.protocol.types import TopicPartition
+from pybroker.protocol.uuids import ZERO_UUID
+
+NO_LEADER = -1
+#: Leader in UpdateMetadata that tells brokers to forget the partition, and leader epoch in StopReplica then.
+LEADER_DURING_DELETE = -2
+EPOCH_DURING_DELETE = -2
+
+
+class PartitionStatus(Enum):
+    NEW = "new"  # assigned, never had a leader
+    ONLINE = "online"
+    OFFLINE = "offline"  # its leader is gone
+    GONE = "gone"
+
+
+class PartitionEvent(Enum):
+    ELECTED = "a leader was elected"
+    LEADER_LOST = "the leader is gone"
+    DELETED = "the topic was deleted"
+
+
+_P, _PE = PartitionStatus, PartitionEvent
+PARTITION_STATES: dict[tuple[PartitionStatus, PartitionEvent], PartitionStatus] = {
+    (_P.NEW, _PE.ELECTED): _P.ONLINE,
+    (_P.NEW, _PE.LEADER_LOST): _P.OFFLINE,
+    (_P.NEW, _PE.DELETED): _P.GONE,
+    (_P.ONLINE, _PE.ELECTED): _P.ONLINE,
+    (_P.ONLINE, _PE.LEADER_LOST): _P.OFFLINE,
+    (_P.OFFLINE, _PE.ELECTED): _P.ONLINE,
+    (_P.OFFLINE, _PE.LEADER_LOST): _P.OFFLINE,
+    (_P.OFFLINE, _PE.DELETED): _P.GONE,
+}
+
+
+class ReplicaStatus(Enum):
+    NEW = "new"  # its broker has not been told of it: LeaderAndIsr will say isNew
+    ONLINE = "online"
+    OFFLINE = "offline"  # its broker is gone, or it was stopped
+    DELETION_STARTED = "deletion started"
+    DELETED = "deleted"
+    DELETION_INELIGIBLE = "deletion ineligible"  # its broker is gone or failed to delete it
+
+
+class ReplicaEvent(Enum):
+    TOLD = "its broker was told"
+    STOPPED = "its broker is gone, or it was told to stop"
+    DELETE_SENT = "its broker was told to delete it"
+    DELETE_CONFIRMED = "its broker deleted it"
+    DELETE_FAILED = "its broker did not delete it"
+
+
+_R, _RE = ReplicaStatus, ReplicaEvent
+REPLICA_STATES: dict[tuple[ReplicaStatus, ReplicaEvent], ReplicaStatus] = {
+    (_R.NEW, _RE.TOLD): _R.ONLINE,
+    (_R.NEW, _RE.STOPPED): _R.OFFLINE,
+    (_R.ONLINE, _RE.TOLD): _R.ONLINE,
+    (_R.ONLINE, _RE.STOPPED): _R.OFFLINE,
+    (_R.OFFLINE, _RE.TOLD): _R.ONLINE,
+    (_R.OFFLINE, _RE.STOPPED): _R.OFFLINE,
+    (_R.OFFLINE, _RE.DELETE_SENT): _R.DELETION_STARTED,
+    (_R.OFFLINE, _RE.DELETE_FAILED): _R.DELETION_INELIGIBLE,
+    (_R.DELETION_STARTED, _RE.DELETE_CONFIRMED): _R.DELETED,
+    (_R.DELETION_STARTED, _RE.DELETE_FAILED): _R.DELETION_INELIGIBLE,
+    (_R.DELETION_INELIGIBLE, _RE.STOPPED): _R.OFFLINE,
+}
+
+
+class Partition:
+    """One partition as the controller knows it. `state` is None until the first leader was elected."""
+
+    __slots__ = ("adding", "at", "removing", "replica_statuses", "replicas", "state", "status")
+
+    def __init__(self, at: TopicPartition, node: TopicNode) -> None:
+        self.at = at
+        self.replicas = node.replicas[at.partition]
+        self.adding = node.adding.get(at.partition, [])
+        self.removing = node.removing.get(at.partition, [])
+        self.state: LeaderAndIsr | None = None
+        self.status = PartitionStatus.NEW
+        self.replica_statuses = dict.fromkeys(self.replicas, ReplicaStatus.NEW)
+
+    def happened(self, event: PartitionEvent) -> None:
+        """Moves the partition on. Raises KeyError where the table has no such move."""
+        self.status = PARTITION_STATES[self.status, event]
+
+    def replica_happened(self, broker_id: int, event: ReplicaEvent) -> bool:
+        """Moves a replica on; False, and no change, where the table has no such move."""
+        status = REPLICA_STATES.get((self.replica_statuses.get(broker_id, ReplicaStatus.NEW), event))
+        if status is not None:
+            self.replica_statuses[broker_id] = status
+        return status is not None
+
+
+class Topic:
+    """`version` is the version of the topic's node that was read last."""
+
+    __slots__ = ("name", "partitions", "topic_id")
+
+    def __init__(self, name: str, node: TopicNode) -> None:
+        self.name = name
+        self.topic_id = node.topic_id or ZERO_UUID
+        self.partitions = {index: Partition(TopicPartition(name, index), node) for index in sorted(node.replicas)}
+
+
+class ControllerState:
+    """The cluster in the eyes of its controller. Only `apply` changes it."""
+
+    def __init__(self, broker_id: int, inter_broker_listener: str, unclean_allowed: Callable[[str], bool]) -> None:
+        self.broker_id = broker_id
+        self.inter_broker_listener = inter_broker_listener
+        self.unclean_allowed = unclean_allowed
+        self.epoch = 0
+        self.brokers: dict[int, BrokerNode] = {}
+        self.topics: dict[str, Topic] = {}
+        self.deletions: set[str] = set()
+
+    def partition(self, at: TopicPartition) -> Partition | None:
+        topic = self.topics.get(at.topic)
+        return None if topic is None else topic.partitions.get(at.partition)
+
+    def partitions(self) -> Iterator[Partition]:
+        for topic in self.topics.values():
+            yield from topic.partitions.values()
+
+    def is_live(self, broker_id: int) -> bool:
+        return broker_id in self.brokers
+
+    def replicas_on(self, broker_id: int) -> Iterator[Partition]:
+        return (partition for partition in self.partitions() if broker_id in partition.replicas)
+
+
+# Events. Those at the top come from outside; the others follow from one.
+
+
+class Elected(NamedTuple):
+    """This broker became the controller; what it found in the store."""
+
+    epoch: int
+    brokers: dict[int, BrokerNode]
+    topics: dict[str, TopicNode]
+    states: dict[TopicPartition, LeaderAndIsr]
+    deletions: tuple[str, ...]
+
+
+class BrokersChanged(NamedTuple):
+    """All brokers that are registered now."""
+
+    brokers: dict[int, BrokerNode]
+
+
+class TopicsChanged(NamedTuple):
+    """Names of all topics there are, and the nodes of those that were not known."""
+
+    names: frozenset[str]
+    new: dict[str, TopicNode]
+
+
+class TopicChanged(NamedTuple):
+    """A topic's node was written: partitions were added."""
+
+    name: str
+    node: TopicNode
+
+
+class DeletionsRequested(NamedTuple):
+    """Names under /admin/delete_topics that are not being deleted yet."""
+
+    names: tuple[str, ...]
+
+
+class ReplicasDeleted(NamedTuple):
+    """A broker's answer to StopReplica with deletion."""
+
+    broker_id: int
+    deleted: tuple[TopicPartition, ...]
+    failed: tuple[TopicPartition, ...]
+
+
+class IsrProposal(NamedTuple):
+    """What a leader asks for one partition in AlterPartition."""
+
+    at: TopicPartition
+    leader_epoch: int
+    isr: tuple[int, ...]
+    recovering: bool
+    partition_epoch: int
+
+
+class IsrProposed(NamedTuple):
+    broker_id: int
+    broker_epoch: int
+    proposals: tuple[IsrProposal, ...]
+
+
+class Election(Enum):
+    """Kafka's numbers in ElectLeaders (KIP-460)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class ElectionRequested(NamedTuple):
+    """`partitions` None means all."""
+
+    election: Election
+    partitions: tuple[TopicPartition, ...] | None
+
+
+class StatesRead(NamedTuple):
+    """Partition states read again after a write was refused because another had come first."""
+
+    states: dict[TopicPartition, LeaderAndIsr]
+
+
+class ReplicasStarted(NamedTuple):
+    """After an election: everything as it is goes to every broker."""
+
+
+class LeadersNeeded(NamedTuple):
+    """Partitions that are new or lost their leader."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+class ReplicasStopped(NamedTuple):
+    """Replicas of one broker that are no longer served, with all that follows for their ISRs."""
+
+    broker_id: int
+    partitions: tuple[TopicPartition, ...]
+
+
+class BrokerCame(NamedTuple):
+    broker_ids: tuple[int, ...]
+
+
+class DeletionStarted(NamedTuple):
+    """The brokers know already that the topics go; now their replicas stop and are deleted."""
+
+    names: tuple[str, ...]
+
+
+class DeletionConfirmed(NamedTuple):
+    """Every replica of the topic is deleted: its nodes can go."""
+
+    name: str
+
+
+Event = (
+    Elected
+    | BrokersChanged
+    | TopicsChanged
+    | TopicChanged
+    | DeletionsRequested
+    | ReplicasDeleted
+    | IsrProposed
+    | ElectionRequested
+    | StatesRead
+    | ReplicasStarted
+    | LeadersNeeded
+    | ReplicasStopped
+    | BrokerCame
+    | DeletionStarted
+    | DeletionConfirmed
+)
+
+
+def at_all(partitions: Iterable[Partition]) -> tuple[TopicPartition, ...]:
+    return tuple(partition.at for partition in partitions)
