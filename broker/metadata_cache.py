@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from pybroker.protocol.codec import encode_bytes
+from pybroker.protocol.codec_runtime import put_uvarint
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.metadata import (
     MetadataResponse,
@@ -43,6 +44,9 @@ _PROTOCOL_NAMES = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
 # A topic's pieces differ by version, listener and the asker's rights; more kinds than this at once start afresh.
 _MAX_PIECES = 64
 
+# Partitions that are encoded in one go while others wait: half a millisecond.
+_CHUNK = 400
+
 
 class Endpoint(NamedTuple):
     """Where one broker listens for one listener name."""
@@ -62,7 +66,7 @@ class Broker(NamedTuple):
 class Topic:
     """A topic: its partitions by index, and its encoded Metadata pieces."""
 
-    __slots__ = ("generation", "id", "name", "partitions", "pieces")
+    __slots__ = ("generation", "id", "name", "partitions", "pieces", "revision")
 
     def __init__(self, name: str, topic_id: bytes) -> None:
         self.name = name
@@ -70,6 +74,7 @@ class Topic:
         self.partitions: dict[int, UpdateMetadataPartitionState] = {}
         self.pieces: dict[tuple[int, str, int], bytes] = {}
         self.generation = 0
+        self.revision = 0
 
     @property
     def internal(self) -> bool:
@@ -182,6 +187,7 @@ class MetadataCache:
         if topic_id != ZERO_UUID:
             self._names[topic_id] = name
         topic.pieces.clear()
+        topic.revision += 1
         partitions = topic.partitions
         before = len(partitions)
         for state in states:
@@ -253,17 +259,32 @@ class MetadataCache:
         key = (version, listener, authorized_operations)
         piece = topic.pieces.get(key)
         if piece is None:
-            if len(topic.pieces) >= _MAX_PIECES:
-                topic.pieces.clear()
-            described = MetadataResponseTopic(
-                name=topic.name,
-                topic_id=topic.id,
-                is_internal=topic.internal,
-                partitions=self.describe(topic, version, listener),
-                topic_authorized_operations=authorized_operations,
-            )
-            piece = topic.pieces[key] = encode_topic(described, version)
+            described = _topic_message(topic, authorized_operations)
+            described.partitions = self.describe(topic, version, listener)
+            piece = encode_topic(described, version)
+            _keep(topic, key, piece)
         return piece
+
+    async def prepare(self, topic: Topic, version: int, listener: str, authorized_operations: int = NOT_ASKED) -> None:
+        """Make the piece of a topic of thousands of partitions, letting others run meanwhile; then `piece` finds it."""
+        key = (version, listener, authorized_operations)
+        while topic.generation != self._generation or key not in topic.pieces:
+            seen = (topic.revision, self._generation)
+            described = _topic_message(topic, authorized_operations)
+            chunks: list[bytes] = []
+            indexes = sorted(topic.partitions)
+            for start in range(0, len(indexes), _CHUNK):
+                states = [topic.partitions.get(index) for index in indexes[start : start + _CHUNK]]
+                described.partitions = [self.describe_partition(state, version, listener) for state in states if state]
+                chunks.append(encode_topic(described, version))
+                await asyncio.sleep(0)
+            if (topic.revision, self._generation) != seen:
+                continue
+            if topic.generation != self._generation:
+                topic.pieces.clear()
+                topic.generation = self._generation
+            described.partitions = []
+            _keep(topic, key, _join_chunks(encode_topic(described, version), chunks, len(indexes), version))
 
     def describe(self, topic: Topic, version: int, listener: str) -> list[MetadataResponsePartition]:
         """The topic's partitions in order of their index, as Metadata of that version tells them."""
@@ -298,6 +319,21 @@ class MetadataCache:
         )
 
 
+def _topic_message(topic: Topic, authorized_operations: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        topic_authorized_operations=authorized_operations,
+    )
+
+
+def _keep(topic: Topic, key: tuple[int, str, int], piece: bytes) -> None:
+    if len(topic.pieces) >= _MAX_PIECES:
+        topic.pieces.clear()
+    topic.pieces[key] = piece
+
+
 class _Waiter:
     __slots__ = ("done", "future")
 
@@ -317,6 +353,26 @@ def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
     tail = tail_size(version)
     whole = encode_bytes(MetadataResponse(topics=[topic]), version)
     return whole[empty - tail : len(whole) - tail]
+
+
+def _join_chunks(bare: bytes, chunks: list[bytes], partitions: int, version: int) -> bytes:
+    """One topic out of several that hold some of its partitions each. `bare` is the topic without any."""
+    tail = (4 if version >= 8 else 0) + (1 if version >= 9 else 0)
+    head = bare[: len(bare) - tail - len(array_length(0, version))]
+    full = len(head) + len(array_length(_CHUNK, version))
+    last = len(head) + len(array_length((partitions - 1) % _CHUNK + 1, version))
+    inner = [chunk[full : len(chunk) - tail] for chunk in chunks[:-1]]
+    inner.append(chunks[-1][last : len(chunks[-1]) - tail])
+    return b"".join((head, array_length(partitions, version), *inner, bare[len(bare) - tail :]))
+
+
+def array_length(count: int, version: int) -> bytes:
+    """How a Metadata message of that version writes the length of an array."""
+    if version < 9:
+        return count.to_bytes(4, "big")
+    out = bytearray()
+    put_uvarint(out, count + 1)
+    return bytes(out)
 
 
 def _broker(broker: UpdateMetadataBroker) -> Broker:

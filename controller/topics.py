@@ -153,13 +153,14 @@ class TopicWriter:
                 self._creating.difference_update(topic.name for topic in mine)
         return results
 
-    async def auto_create(self, names: Iterable[str]) -> dict[str, Errors]:
+    async def auto_create(self, names: Sequence[str]) -> dict[str, Errors]:
         """Create topics with the broker's defaults, as Metadata asks for; returns what to answer for each.
 
         LEADER_NOT_AVAILABLE when the topic is there or coming: the client asks again.
         """
-        answers: dict[str, Errors] = {}
-        for name, result in (await self.create(self.defaults(name) for name in names)).items():
+        valid = [name for name in names if topic_names.is_valid(name)]
+        answers = dict.fromkeys(names, Errors.INVALID_TOPIC_EXCEPTION)
+        for name, result in (await self.create([self.defaults(name) for name in valid])).items():
             if isinstance(result, CreatedTopic) or result.code in _AUTO_CREATION_STARTED:
                 answers[name] = Errors.LEADER_NOT_AVAILABLE
                 continue

@@ -1,0 +1,88 @@
+"""IncrementalAlterConfigs (API key 44, KIP-339): set, delete, append, subtract single settings.
+
+versions | what they add
+-------- | ---------------------------------------------------------------------------------------------
+0-1      | 1 flexible
+
+Operations: 0 set, 1 delete, 2 append to a list, 3 subtract from a list. Each resource stands alone; one that is named
+twice is refused twice. Topics: every broker may write. Brokers: the one that is meant, or any with an empty name for
+the default of all. Loggers: of this broker, nothing is stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pybroker.broker import config_changes
+from pybroker.broker.authorized_operations import CLUSTER_NAME
+from pybroker.broker.config_changes import Change
+from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from pybroker.broker.context import RequestContext
+
+
+async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    """See the module's text."""
+    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    responses = []
+    for resource in request.resources:
+        response = _response(resource)
+        try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(Errors.INVALID_REQUEST, "Each resource must appear at most once.")
+            await _alter(context, resource, request.validate_only)
+        except KafkaError as error:
+            response.error_code, response.error_message = error.code, error.message
+        responses.append(response)
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+async def _alter(context: RequestContext, resource: AlterConfigsResource, validate_only: bool) -> None:
+    services = context.services
+    changes = [Change(each.name, each.config_operation, each.value) for each in resource.configs]
+    config_changes.check_changes(
+        [change.name for change in changes],
+        [change.name for change in changes if change.value is None and change.operation != config_changes.DELETE],
+    )
+    kind, name = resource.resource_type, resource.resource_name
+    if kind not in config_changes.TYPE_NAMES:
+        raise KafkaError(Errors.INVALID_REQUEST, f"Unknown resource type {kind}")
+    authorize_alter(context, kind, name)
+    if kind == config_changes.BROKER_LOGGER:
+        config_changes.change_loggers(services, name, changes, validate_only=validate_only)
+        return
+    settings = config_changes.apply_changes(services, kind, name, changes)
+    await config_changes.replace(services, kind, name, settings, validate_only=validate_only)
+
+
+def authorize_alter(context: RequestContext, kind: int, name: str) -> None:
+    """Raises KafkaError TOPIC_ or CLUSTER_AUTHORIZATION_FAILED."""
+    if kind == config_changes.TOPIC:
+        if not context.authorize("ALTER_CONFIGS", "TOPIC", name):
+            raise KafkaError(Errors.TOPIC_AUTHORIZATION_FAILED)
+    elif not context.authorize("ALTER_CONFIGS", "CLUSTER", CLUSTER_NAME):
+        raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def _response(resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+
+
+def error_response(
+    request: IncrementalAlterConfigsRequest, error: KafkaError, version: int
+) -> IncrementalAlterConfigsResponse:
+    """The error at every resource of the request."""
+    responses = [_response(resource) for resource in request.resources]
+    for response in responses:
+        response.error_code, response.error_message = error.code, error.message
+    return IncrementalAlterConfigsResponse(responses=responses)

@@ -1,0 +1,199 @@
+"""Changing settings of topics and of this broker, for AlterConfigs and IncrementalAlterConfigs (Kafka:
+ConfigAdminManager, ZkAdminManager), and following what the metadata store says of this broker's settings.
+
+What becomes of the settings of one resource:
+
+| resource | checked by | stored | takes effect |
+|---|---|---|---|
+| topic | validate_topic_config | topics/<name> | LogManager, by the repository's listeners |
+| broker, own id | validate_dynamic | brokers/<id> | BrokerConfig.apply_dynamic |
+| broker, empty name | validate_dynamic | brokers/<default> | on all brokers, the same way |
+| logger | loggers | nowhere | at once |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from pybroker.broker import loggers
+from pybroker.config import BrokerConfig
+from pybroker.config.broker import default_text, find_setting
+from pybroker.config.errors import ConfigError
+from pybroker.config.topic import TOPIC_SETTINGS, validate_topic_config
+from pybroker.controller import paths
+from pybroker.protocol.errors import Errors, KafkaError
+
+if TYPE_CHECKING:
+    from pybroker.broker.services import Services
+    from pybroker.controller.configs import ConfigRepository
+
+logger = logging.getLogger(__name__)
+
+# ConfigResource types.
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+TYPE_NAMES = {
+    TOPIC: "TOPIC",
+    BROKER: "BROKER",
+    BROKER_LOGGER: "BROKER_LOGGER",
+    CLIENT_METRICS: "CLIENT_METRICS",
+    GROUP: "GROUP",
+}
+
+# AlterConfigOp types.
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+
+class Change(NamedTuple):
+    """One operation on one setting."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def check_changes(names: Sequence[str], nulls: Sequence[str]) -> None:
+    """`nulls` are the names that are to be set to null. Raises KafkaError INVALID_REQUEST."""
+    if len(set(names)) < len(names):
+        raise KafkaError(Errors.INVALID_REQUEST, "Error due to duplicate config keys")
+    if nulls:
+        raise KafkaError(Errors.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+
+
+def entity_path(services: Services, resource_type: int, name: str) -> str:
+    """Where the settings of a topic or broker are stored. Raises KafkaError."""
+    if resource_type == BROKER:
+        if not name:
+            return f"brokers/{paths.DEFAULT_ENTITY}"
+        _check_own_id(services.broker_id, name)
+        return f"brokers/{services.broker_id}"
+    if resource_type == TOPIC:
+        if not name:
+            raise KafkaError(Errors.INVALID_REQUEST, "Default topic resources are not allowed.")
+        return f"topics/{name}"
+    raise KafkaError(
+        Errors.INVALID_REQUEST,
+        "AlterConfigs is only supported for topics and brokers, but resource type is "
+        + TYPE_NAMES.get(resource_type, "UNKNOWN"),
+    )
+
+
+def _check_own_id(broker_id: int, name: str) -> None:
+    try:
+        given = int(name)
+    except ValueError:
+        raise KafkaError(Errors.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if given != broker_id:
+        raise KafkaError(Errors.INVALID_REQUEST, f"Unexpected broker id, expected {broker_id}, but received {name}")
+
+
+async def replace(
+    services: Services, resource_type: int, name: str, settings: Mapping[str, str], *, validate_only: bool
+) -> None:
+    """Make `settings` all that a topic or broker sets. Raises KafkaError."""
+    path = entity_path(services, resource_type, name)
+    if resource_type == TOPIC:
+        if name not in services.metadata_cache:
+            raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        _check_topic(services.config, name, settings)
+    else:
+        try:
+            services.config.validate_dynamic(settings, per_broker=bool(name))
+        except ConfigError as error:
+            raise KafkaError(Errors.INVALID_REQUEST, error.message) from None
+    if not validate_only:
+        await services.configs.write(path, settings)
+
+
+def _check_topic(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> None:
+    try:
+        validate_topic_config(settings, config)
+    except ConfigError as error:
+        message = error.message
+        if message.startswith("Invalid value"):
+            message = f"Invalid config value for resource ConfigResource(type=TOPIC, name='{name}'): {message}"
+        raise KafkaError(Errors.INVALID_CONFIG, message) from None
+
+
+def apply_changes(services: Services, resource_type: int, name: str, changes: Sequence[Change]) -> dict[str, str]:
+    """All settings that a topic or broker has after these changes, not yet checked. Raises KafkaError."""
+    settings = dict(services.configs.get(entity_path(services, resource_type, name)))
+    for change in changes:
+        if change.operation == DELETE:
+            settings.pop(change.name, None)
+        elif change.operation == SET:
+            settings[change.name] = change.value or ""
+        elif change.operation in (APPEND, SUBTRACT):
+            settings[change.name] = _change_list(resource_type, change, settings.get(change.name))
+        else:
+            raise KafkaError(Errors.UNKNOWN_SERVER_ERROR)
+    return settings
+
+
+def _change_list(resource_type: int, change: Change, current: str | None) -> str:
+    kind, default = _kind_and_default(resource_type, change.name)
+    if kind != "LIST":
+        word = "append" if change.operation == APPEND else "subtract"
+        raise KafkaError(Errors.INVALID_CONFIG, f"Config value {word} is not allowed for config key: {change.name}")
+    text = current if current is not None else default
+    items = text.split(",") if text else []
+    given = (change.value or "").split(",")
+    if change.operation == APPEND:
+        return ",".join(items + [item for item in given if item not in items])
+    for item in given:
+        if item in items:
+            items.remove(item)
+    return ",".join(items)
+
+
+def _kind_and_default(resource_type: int, name: str) -> tuple[str, str | None]:
+    if resource_type == TOPIC:
+        setting = TOPIC_SETTINGS.get(name)
+        if setting is not None:
+            return setting.kind, setting.default
+        raise KafkaError(Errors.INVALID_CONFIG, f"Unknown topic config name: {name}")
+    found = find_setting(name)
+    if found is None:
+        raise KafkaError(Errors.INVALID_CONFIG, f"Unknown config name: {name}")
+    return found.kind, default_text(name)
+
+
+def change_loggers(services: Services, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+    """Set log levels of this broker; all or none. Raises KafkaError."""
+    _check_own_id(services.broker_id, name)
+    for change in changes:
+        if change.operation in (APPEND, SUBTRACT):
+            word = "APPEND" if change.operation == APPEND else "SUBTRACT"
+            raise KafkaError(Errors.INVALID_REQUEST, f"{word} operation is not allowed for the BROKER_LOGGER resource")
+        if change.operation not in (SET, DELETE):
+            raise KafkaError(Errors.UNKNOWN_SERVER_ERROR)
+        loggers.check_name(change.name)
+        if change.operation == SET:
+            loggers.check_level(change.name, change.value or "")
+        elif change.name == loggers.ROOT:
+            raise KafkaError(
+                Errors.INVALID_REQUEST, f"Removing the log level of the {loggers.ROOT} logger is not allowed"
+            )
+    if validate_only:
+        return
+    for change in changes:
+        if change.operation == SET:
+            loggers.set_level(change.name, change.value or "")
+            logger.warning("Updated the log level of %s to %s", change.name, change.value)
+        else:
+            loggers.unset_level(change.name)
+            logger.warning("Unset the log level of %s", change.name)
+
+
+def follow_broker_settings(configs: ConfigRepository, config: BrokerConfig, broker_id: int) -> None:
+    """Take over what the metadata store says of this broker, now and after every change."""
+
+    def take_over(name: str, settings: Mapping[str, str]) -> None:
+        if name not in (paths.DEFAULT_ENTITY, str(broker_id)):
+            return
+        for complaint in config.apply_dynamic(configs.broker(broker_id), configs.broker_defaults()):
+            logger.error("A dynamic setting is left out: %s", complaint)
+
+    configs.on_change("brokers", take_over)
+    take_over(paths.DEFAULT_ENTITY, configs.broker_defaults())
