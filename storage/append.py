@@ -128,9 +128,9 @@ def prepare(
         check_produce(records, version)
     try:
         return _prepare(records, rules, now_ms, from_client)
-    except RecordsRejected:
-        raise
     except KafkaError as error:
+        if error.message is None or isinstance(error, RecordsRejected):
+            raise
         raise _silent(error.code, error.message) from error
 
 
