@@ -39,7 +39,6 @@ from pybroker.controller.state import (
     Topic,
     TopicChanged,
     TopicsChanged,
-    at_all,
 )
 from pybroker.controller.store import NoNode, Result, StoreError
 from pybroker.protocol.errors import Errors
@@ -74,29 +73,32 @@ class Outcome:
 def apply(state: ControllerState, event: Event, plan: Plan, results: list[WriteResult]) -> Steps[Outcome]:
     """`results` stand in the order of the plan's writes."""
     outcome = Outcome(plan)
-    yield from _APPLIERS[type(event)](state, event, _Written(plan, results, outcome), outcome)
+    written = _Written()
+    for write, result in zip(plan.writes, results, strict=True):
+        yield
+        if not isinstance(result, StoreError):
+            if write.at is not None and write.state is not None:
+                written.states.append((write.at, write.state))
+        elif write.at is None:
+            written.failed.append(result)
+        else:
+            log.warning("the state of %s was not written: %s", write.at, result)
+            written.refused.append(write.at)
+            if not isinstance(result, NoNode):
+                outcome.reread.append(write.at)
+    yield from _APPLIERS[type(event)](state, event, written, outcome)
     return outcome
 
 
 class _Written:
-    """The partition states that were written, to be taken over one by one."""
+    """What became of a plan: the partition states to take over, and what was refused."""
 
-    def __init__(self, plan: Plan, results: list[WriteResult], outcome: Outcome) -> None:
+    __slots__ = ("failed", "refused", "states")
+
+    def __init__(self) -> None:
         self.states: list[tuple[TopicPartition, LeaderAndIsr]] = []
         self.refused: list[TopicPartition] = []
         self.failed: list[StoreError] = []
-        for write, result in zip(plan.writes, results, strict=True):
-            if write.at is None:
-                if isinstance(result, StoreError):
-                    self.failed.append(result)
-            elif isinstance(result, StoreError):
-                log.warning("the state of %s was not written: %s", write.at, result)
-                self.refused.append(write.at)
-                if not isinstance(result, NoNode):
-                    outcome.reread.append(write.at)
-            else:
-                assert write.state is not None
-                self.states.append((write.at, write.state))
 
 
 # The controller's start
@@ -107,8 +109,8 @@ def _elected(state: ControllerState, event: Elected, written: _Written, outcome:
     state.brokers = dict(event.brokers)
     state.topics = {}
     for name, node in event.topics.items():
-        yield
         topic = state.topics[name] = Topic(name, node)
+        yield from topic.add_partitions(node)
         for partition in topic.partitions.values():
             yield
             _take_over(state, partition, event.states.get(partition.at))
@@ -242,10 +244,9 @@ def _topics_changed(state: ControllerState, event: TopicsChanged, written: _Writ
         state.deletions.discard(name)
     new: list[TopicPartition] = []
     for name, node in event.new.items():
-        yield
         if name not in state.topics:
             topic = state.topics[name] = Topic(name, node)
-            new += at_all(topic.partitions.values())
+            new += yield from topic.add_partitions(node)
     if new:
         outcome.events.append(LeadersNeeded(tuple(new)))
 
@@ -254,12 +255,9 @@ def _topic_changed(state: ControllerState, event: TopicChanged, written: _Writte
     topic = state.topics.get(event.name)
     if topic is None or event.name in state.deletions:
         return
-    new = [index for index in sorted(event.node.replicas) if index not in topic.partitions]
-    for index in new:
-        yield
-        topic.partitions[index] = Partition(TopicPartition(event.name, index), event.node)
+    new = yield from topic.add_partitions(event.node)
     if new:
-        outcome.events.append(LeadersNeeded(tuple(TopicPartition(event.name, index) for index in new)))
+        outcome.events.append(LeadersNeeded(tuple(new)))
 
 
 def _leaders_needed(state: ControllerState, event: LeadersNeeded, written: _Written, outcome: Outcome) -> Steps[None]:

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from pybroker.controller import paths
-from pybroker.controller.apply import Outcome, apply
+from pybroker.controller.apply import Outcome, WriteResult, apply
 from pybroker.controller.channels import BrokerChannels, Outbox
-from pybroker.controller.decide import Answer, Plan, decide
+from pybroker.controller.decide import Answer, Plan, Write, decide
 from pybroker.controller.pace import Pace, run_steps
 from pybroker.controller.paths import BrokerNode, LeaderAndIsr, TopicNode
 from pybroker.controller.registration import register
@@ -41,10 +41,8 @@ from pybroker.controller.store import (
     Create,
     Delete,
     MetadataStore,
-    MultiResult,
     NodeExists,
     NoNode,
-    Op,
     SetData,
     StoreError,
     WatchEvent,
@@ -59,6 +57,8 @@ log = logging.getLogger("pybroker.controller")
 
 #: How long an event waits that the store could not serve.
 RETRY_SECONDS = 0.5
+#: Writes sent to the store together; the next ones when these are answered.
+WRITES_AT_ONCE = 2000
 
 
 class _Fenced(Exception):
@@ -339,7 +339,7 @@ class Controller:
         """The old tools' way to ask for an election; the node is removed at once (also when there is none: every
         controller does so)."""
         found = await self._store.get_many([paths.PREFERRED_ELECTION], self._preferred_election_asked)
-        await self._fenced([[Delete(paths.PREFERRED_ELECTION)]])
+        await self._write([Write(Delete(paths.PREFERRED_ELECTION))])
         await self._store.exists(paths.PREFERRED_ELECTION, self._preferred_election_asked)
         if found[0] is None:
             return None
@@ -466,10 +466,8 @@ class Controller:
 
     async def _step(self, event: Event) -> Outcome:
         plan: Plan = await run_steps(decide(self._state, event))
-        results = await self._fenced([[write.op] for write in plan.writes])
-        outcome = await run_steps(
-            apply(self._state, event, plan, [each if isinstance(each, StoreError) else each[0] for each in results])
-        )
+        results = await self._write(plan.writes)
+        outcome = await run_steps(apply(self._state, event, plan, results))
         if isinstance(event, Elected | BrokersChanged):
             self._outbox.keep_only(set(self._state.brokers))
         for notice in outcome.notices:
@@ -477,16 +475,20 @@ class Controller:
                 self._outbox.put(broker_id, request)
         return outcome
 
-    async def _fenced(self, transactions: list[list[Op]]) -> list[MultiResult]:
-        """The transactions, each only while this controller's epoch is the last. Raises _Fenced when it is not."""
-        if not transactions:
-            return []
+    async def _write(self, writes: list[Write]) -> list[WriteResult]:
+        """Each write only while this controller's epoch is the last. Raises _Fenced when it is not."""
         check = Check(paths.CONTROLLER_EPOCH, self._epoch_version)
-        results = await self._store.multi_many([[check, *ops] for ops in transactions])
-        for result in results:
-            if isinstance(result, StoreError) and result.index == 0 and result.path == paths.CONTROLLER_EPOCH:
-                raise _Fenced
-        return [result if isinstance(result, StoreError) else result[1:] for result in results]
+        results: list[WriteResult] = []
+        for start in range(0, len(writes), WRITES_AT_ONCE):
+            transactions = [[check, write.op] for write in writes[start : start + WRITES_AT_ONCE]]
+            for result in await self._store.multi_many(transactions):
+                if not isinstance(result, StoreError):
+                    results.append(result[1])
+                elif result.index == 0:
+                    raise _Fenced
+                else:
+                    results.append(result)
+        return results
 
     async def _request(self, event: Event) -> Outcome:
         self._check_active()

@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote
 
 from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
@@ -119,10 +118,14 @@ def sequence_number(name: str) -> int:
 
 def sanitize(name: str) -> str:
     """A user's or client's name as a path element: User:alice -> User%3Aalice."""
+    from urllib.parse import quote  # rarely needed, and slow to load
+
     return quote(name, safe="").replace("~", "%7E")
 
 
 def desanitize(name: str) -> str:
+    from urllib.parse import unquote
+
     return unquote(name)
 
 
@@ -262,9 +265,9 @@ def decode_topic(data: bytes) -> TopicNode:
 
 
 def _replica_lists(value: Any) -> dict[int, list[int]]:
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or not all(isinstance(each, list) for each in value.values()):
         raise ValueError(f"not lists of replicas by partition: {value!r}")
-    return {int(index): [int(broker_id) for broker_id in each] for index, each in value.items()}
+    return {int(index): each for index, each in value.items()}
 
 
 # A partition's state node

@@ -5,10 +5,11 @@ Kafka: ControllerContext, PartitionStateMachine, ReplicaStateMachine. Nothing he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from pybroker.controller.pace import Steps
 from pybroker.controller.paths import BrokerNode, LeaderAndIsr, TopicNode
 from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.uuids import ZERO_UUID
@@ -105,14 +106,25 @@ class Partition:
 
 
 class Topic:
-    """`version` is the version of the topic's node that was read last."""
+    """A topic and those of its partitions that were added so far. `topic_id` is all zeros where it has none."""
 
     __slots__ = ("name", "partitions", "topic_id")
 
     def __init__(self, name: str, node: TopicNode) -> None:
         self.name = name
         self.topic_id = node.topic_id or ZERO_UUID
-        self.partitions = {index: Partition(TopicPartition(name, index), node) for index in sorted(node.replicas)}
+        self.partitions: dict[int, Partition] = {}
+
+    def add_partitions(self, node: TopicNode) -> Steps[list[TopicPartition]]:
+        """Takes over the partitions of the node that are not known yet; returns them."""
+        added: list[TopicPartition] = []
+        for index in sorted(node.replicas):
+            yield
+            if index not in self.partitions:
+                at = TopicPartition(self.name, index)
+                self.partitions[index] = Partition(at, node)
+                added.append(at)
+        return added
 
 
 class ControllerState:
@@ -276,6 +288,3 @@ Event = (
     | DeletionConfirmed
 )
 
-
-def at_all(partitions: Iterable[Partition]) -> tuple[TopicPartition, ...]:
-    return tuple(partition.at for partition in partitions)
