@@ -7,10 +7,12 @@ snapshot at the log's end. Producers are replayed from the log only where that s
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker.protocol.errors import KafkaError
+from pybroker.protocol.records.header import LENGTH_AT, LOG_OVERHEAD, MIN_MESSAGE_OVERHEAD
 from pybroker.storage.files import PageCache
 from pybroker.storage.leader_epochs import LeaderEpochCache
 from pybroker.storage.meta_properties import WrongDirectory
@@ -109,17 +111,40 @@ def _to_scan(loading: Loading, segments: list[Segment]) -> set[int]:
 
 
 def _log_end(segments: list[Segment]) -> int:
-    """The offset behind the last batch; WrongDirectory where the end of the log cannot be made out."""
+    """The offset behind the last whole batch; what follows it is cut off, for appends must not come to lie behind it.
+
+    WrongDirectory where no batch can begin there, which after a clean stop means that something else wrote the file.
+    """
     if not segments:
         return 0
+    segment = segments[-1]
+    entries = segment.offset_index.entries
+    position = segment.offset_index.entry(entries - 1)[1] if entries else 0
+    end = segment.base_offset
     try:
-        return segments[-1].next_offset()
+        for at, header in segment.walk(position):
+            position, end = at + header.size, header.last_offset + 1
     except KafkaError as error:
-        path = segments[-1].path(LOG_SUFFIX)
-        raise WrongDirectory(
-            f"{path} does not end with a whole batch, although the broker was stopped cleanly: {error.message}. "
-            f"Remove .kafka_cleanshutdown from {path.parent.parent} to have the logs in it recovered."
-        ) from error
+        if not _is_cut_off(segment, position):
+            path = segment.path(LOG_SUFFIX)
+            raise WrongDirectory(
+                f"{path} holds something else than batches from position {position} on, although the broker was "
+                f"stopped cleanly. Remove .kafka_cleanshutdown from {path.parent.parent} to have the logs in it "
+                f"recovered."
+            ) from error
+    if position < segment.size:
+        path = segment.path(LOG_SUFFIX)
+        logger.warning("%s ends in the middle of a batch: %d bytes are cut off", path, segment.size - position)
+        os.truncate(path, position)
+        segment.size = position
+    return end
+
+
+def _is_cut_off(segment: Segment, position: int) -> bool:
+    """Whether the size field at `position` announces more than the file holds."""
+    head = segment.file.read(position + LENGTH_AT, LOG_OVERHEAD - LENGTH_AT, blocking=True)
+    length = int.from_bytes(head, "big", signed=True)
+    return length >= MIN_MESSAGE_OVERHEAD and position + LOG_OVERHEAD + length > segment.size
 
 
 def _start_over(loading: Loading, segments: list[Segment], producers: ProducerStates, epochs: LeaderEpochCache) -> int:

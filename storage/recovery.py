@@ -106,10 +106,20 @@ def is_damaged(segment: Segment) -> bool:
         segment.offset_index.check()
         segment.time_index.check()
         segment.txn_index.check()
+        _check_positions(segment)
     except (CorruptIndex, CorruptTransactionIndex) as error:
         logger.warning("%s; the indexes are rebuilt from the log", error)
         return True
     return False
+
+
+def _check_positions(segment: Segment) -> None:
+    """CorruptIndex if the last index entry points behind the end of the log file."""
+    index = segment.offset_index
+    if index.entries:
+        offset, position = index.entry(index.entries - 1)
+        if position >= segment.size:
+            raise CorruptIndex(f"{index.path}: the entry of offset {offset} points behind the end of the log")
 
 
 def unflushed_from(bases: list[int], recovery_point: int) -> int:
