@@ -121,9 +121,7 @@ class Harness:
         self.timer = Timer(SystemClock(), loop)
         self.settings = NetworkSettings(**settings)
         self.apis = KafkaApis(None)
-        self.server = SocketServer(
-            loop, SystemClock(), self.timer, self.settings, self.apis, sendfile=sendfile
-        )
+        self.server = SocketServer(loop, SystemClock(), self.timer, self.settings, self.apis, sendfile=sendfile)
         self.clients: list[Client] = []
         self.port = 0
 

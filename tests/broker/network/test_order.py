@@ -66,9 +66,9 @@ async def test_produces_start_behind_waiting_produces_and_answers_keep_their_ord
     async with Harness(monkeypatch) as harness:
         parked = Parked(ProduceResponse)
         at_once = harness.handlers["produce"]
-        harness.handlers["produce"] = lambda context, request: (
-            parked if request.acks == -1 else at_once
-        )(context, request)
+        harness.handlers["produce"] = lambda context, request: (parked if request.acks == -1 else at_once)(
+            context, request
+        )
         client = await harness.connect()
         client.send(b"".join(produce_frame(n, acks=-1) for n in (1, 2, 3)))
         client.send(produce_frame(4, acks=1) + produce_frame(5, acks=0) + metadata_frame(6) + produce_frame(7))
