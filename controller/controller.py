@@ -122,6 +122,7 @@ class Controller:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._busy = False
+        self._delayed = 0
         self._task: asyncio.Task[None] | None = None
 
     # What others ask
@@ -424,7 +425,7 @@ class Controller:
             await self._wake.wait()
 
     def _look_idle(self) -> None:
-        if not self._busy and not self._queue and self._outbox.idle:
+        if not self._busy and not self._queue and not self._delayed and self._outbox.idle:
             self._idle.set()
 
     async def _do(self, key: object, work: _Work) -> None:
@@ -441,12 +442,20 @@ class Controller:
         except StoreError as error:
             log.warning("the metadata store failed: %s", error)
             if work.asked is None:
-                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._queue_work, object(), work)
+                self._delayed += 1
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._take_up, work, self._state)
             work.fail(KafkaError(Errors.REQUEST_TIMED_OUT, str(error)))
         except Exception as error:
             # One event that fails must not end the controller: the next ones are others.
             log.exception("the controller failed at %s", work.events[:1] or key)
             work.fail(KafkaError(Errors.UNKNOWN_SERVER_ERROR, str(error)))
+
+    def _take_up(self, work: _Work, state: ControllerState) -> None:
+        """Work that the store could not serve comes again, unless this is another term of office."""
+        self._delayed -= 1
+        if state is self._state:
+            self._queue_work(object(), work)
+        self._look_idle()
 
     async def _handle(self, work: _Work) -> None:
         """An event and all that follow from it. What is left in `work` when the store fails is taken up later."""

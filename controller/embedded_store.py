@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 #: Directly in the first log directory: a subdirectory there would make Apache Kafka refuse the directory.
-FILE_NAME = "metadata.sqlite3"
+FILE_NAME = "pybroker-metadata.db"
 FORMAT = 1
 
 _SCHEMA = """CREATE TABLE node(path TEXT PRIMARY KEY, data BLOB, czxid INTEGER, mzxid INTEGER, version INTEGER,
