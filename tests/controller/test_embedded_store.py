@@ -12,6 +12,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 from pybroker.controller import embedded_store
 from pybroker.controller.embedded_store import FILE_NAME, EmbeddedStore
 from pybroker.controller.store import Create, StoreError, WatchEvent

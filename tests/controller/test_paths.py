@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from pybroker.controller import paths
 from pybroker.controller.paths import BrokerNode, Endpoint, LeaderAndIsr, ProducerIdBlock, TopicNode
 from pybroker.protocol.types import TopicPartition

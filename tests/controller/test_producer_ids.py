@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+
 from pybroker.controller import paths
 from pybroker.controller.embedded_store import FILE_NAME, EmbeddedStore
 from pybroker.controller.producer_ids import PREFETCH_AT, ProducerIds

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+
 from pybroker.controller.embedded_store import FILE_NAME, EmbeddedStore
 from pybroker.controller.store import (
     BadVersion,
