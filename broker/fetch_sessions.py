@@ -112,13 +112,14 @@ class FetchSession:
         """
         chosen = []
         for ask, data in answers:
-            busy = len(data.records) > 0 or data.error_code != 0 or data.diverging_epoch.epoch >= 0
+            busy = bool(data.records) or data.error_code != 0 or data.diverging_epoch.epoch >= 0
             moved = data.high_watermark != ask.sent_watermark or data.log_start_offset != ask.sent_log_start
             if busy or moved or self.full:
                 ask.sent_watermark, ask.sent_log_start = data.high_watermark, data.log_start_offset
                 chosen.append((ask, data))
-            self.ready.pop(ask, None)
-            if busy or ask.watching is None:
+            if busy or ask.at_end:
+                self.ready.pop(ask, None)
+            if busy:
                 self.ready[ask] = None
         self.full = False
         return chosen

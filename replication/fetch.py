@@ -39,7 +39,7 @@ class Ask:
     """
 
     __slots__ = (
-        "bytes_seen", "index", "last_fetched_epoch", "leader_epoch", "log_start_offset", "max_bytes", "offset",
+        "at_end", "bytes_seen", "index", "last_fetched_epoch", "leader_epoch", "log_start_offset", "max_bytes", "offset",
         "owner", "sent_log_start", "sent_watermark", "topic", "topic_id", "watching",
     )  # fmt: skip
 
@@ -49,6 +49,7 @@ class Ask:
         self.index = wanted.partition
         self.watching: Partition | None = None
         self.owner: Ready | None = None
+        self.at_end = False  # the last read found nothing because there is nothing, not for want of room
         self.bytes_seen = 0
         self.sent_watermark = -1
         self.sent_log_start = -1
@@ -183,6 +184,7 @@ class PartitionReader:
     def _read_one(
         self, ask: Ask, parameters: FetchParameters, owner: Ready, left: int, min_one: bool, blocking: bool
     ) -> PartitionData:
+        ask.at_end = False
         try:
             if not ask.topic and ask.topic_id is not ZERO_UUID:
                 raise KafkaError(Errors.UNKNOWN_TOPIC_ID)
@@ -214,12 +216,13 @@ class PartitionReader:
             records=NO_BYTES, aborted_transactions=None,
         )  # fmt: skip
         ask.bytes_seen = partition.bytes_in
+        ask.at_end = ask.offset == end
         if parameters.with_epochs and ask.last_fetched_epoch >= 0:
             epoch, epoch_end = log.end_offset_for_epoch(ask.last_fetched_epoch)
             if epoch_end >= 0 and (epoch < ask.last_fetched_epoch or epoch_end < ask.offset):
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=epoch_end)
                 return data
-        if ask.offset == end:
+        if ask.at_end:
             return data
         limit = min(ask.max_bytes, max(left, 0))
         try:
