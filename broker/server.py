@@ -33,7 +33,7 @@ from pybroker.config import BrokerConfig, Endpoint, LogConfig
 from pybroker.controller import paths
 from pybroker.controller.configs import ConfigRepository
 from pybroker.controller.controller import Controller
-from pybroker.controller.embedded_store import EmbeddedStore
+from pybroker.controller.embedded_store import FILE_NAME, EmbeddedStore
 from pybroker.controller.producer_ids import ProducerIds
 from pybroker.controller.registration import RegistrationError, prepare_store
 from pybroker.controller.store import MetadataStore, StoreError
@@ -49,7 +49,6 @@ from pybroker.storage.meta_properties import WrongDirectory
 logger = logging.getLogger(__name__)
 
 OK, FAILED = 0, 1
-STORE_FILE = "pybroker-metadata.db"
 READER_THREADS = 4
 DRAIN_SECONDS = 5.0
 # A thread that computes gives the loop its turn after this long (the default of 5 ms is a client's whole budget).
@@ -145,8 +144,7 @@ class Broker:
         self._tasks.append(self.loop.create_task(configs.run(), name="config changes"))
         logs.start(self.loop, self.timer)
         self.monitor.start()
-        gc.collect()
-        gc.freeze()  # what a start has made stays; the collector need not walk it again
+        _calm_collector()
         self.server.start()
 
     def _services(self, broker_id: int, cluster_id: str, configs: ConfigRepository, logs: LogManager) -> Services:
@@ -273,6 +271,13 @@ class Broker:
             await self.store.close()
 
 
+def _calm_collector() -> None:
+    """Requests leave no cycles behind, and what a start has made stays: the collector may look seldom, and not there."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
 def _told(config: BrokerConfig, bound: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
     """The advertised listeners, with the ports that the system chose where a port was 0."""
     ports = {endpoint.name: endpoint.port for endpoint in bound}
@@ -301,7 +306,7 @@ def _store_path(config: BrokerConfig, directories: list[Path]) -> Path:
     """In metadata.dir, or directly in the first log directory: Kafka refuses directories it doesn't know, not files."""
     directory = Path(config.opt_str("metadata.dir") or directories[0])
     directory.mkdir(parents=True, exist_ok=True)
-    return directory / STORE_FILE
+    return directory / FILE_NAME
 
 
 def _raise_file_limit(partitions: int) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pybroker.controller.decide import Answer, Plan, replicas_to_delete
-from pybroker.controller.pace import Steps
 from pybroker.controller.paths import LeaderAndIsr
 from pybroker.controller.requests import Notice, TellMetadata, TellReplicas, TellStop
 from pybroker.controller.state import (
@@ -42,6 +41,7 @@ from pybroker.controller.state import (
 )
 from pybroker.controller.store import NoNode, Result, StoreError
 from pybroker.protocol.errors import Errors
+from pybroker.protocol.pace import Steps
 from pybroker.protocol.types import TopicPartition
 
 log = logging.getLogger("pybroker.controller")

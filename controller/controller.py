@@ -16,7 +16,6 @@ from pybroker.controller import paths
 from pybroker.controller.apply import Outcome, WriteResult, apply
 from pybroker.controller.channels import BrokerChannels, Outbox
 from pybroker.controller.decide import Answer, Plan, Write, decide
-from pybroker.controller.pace import Pace, run_steps
 from pybroker.controller.paths import BrokerNode, LeaderAndIsr, TopicNode
 from pybroker.controller.registration import register
 from pybroker.controller.requests import ControllerRequest, build
@@ -50,6 +49,7 @@ from pybroker.controller.store import (
 from pybroker.protocol.clock import Clock
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from pybroker.protocol.pace import Pace, run_steps
 from pybroker.protocol.schema import Message
 from pybroker.protocol.types import TopicPartition
 

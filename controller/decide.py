@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from pybroker.controller import paths
-from pybroker.controller.pace import Steps
 from pybroker.controller.paths import LeaderAndIsr
 from pybroker.controller.state import (
     NO_LEADER,
@@ -31,6 +30,7 @@ from pybroker.controller.state import (
 )
 from pybroker.controller.store import Create, Delete, Op, SetData
 from pybroker.protocol.errors import Errors
+from pybroker.protocol.pace import Steps
 from pybroker.protocol.types import TopicPartition
 
 

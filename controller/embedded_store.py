@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from pybroker.controller.pace import Pace
 from pybroker.controller.store import (
     ANY_VERSION,
     Create,
@@ -35,6 +34,7 @@ from pybroker.controller.store import (
     WatchEvent,
 )
 from pybroker.controller.tree import Record, Tree, split
+from pybroker.protocol.pace import Pace
 
 if TYPE_CHECKING:
     import sqlite3

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pybroker.controller.pace import Steps
 from pybroker.controller.paths import SECURITY_PROTOCOLS, BrokerNode
 from pybroker.controller.state import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, ControllerState, Partition
 from pybroker.protocol.messages.leader_and_isr import (
@@ -30,6 +29,7 @@ from pybroker.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from pybroker.protocol.pace import Steps
 from pybroker.protocol.types import TopicPartition
 
 ControllerRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest

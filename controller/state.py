@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from pybroker.controller.pace import Steps
 from pybroker.controller.paths import BrokerNode, LeaderAndIsr, TopicNode
+from pybroker.protocol.pace import Steps
 from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.uuids import ZERO_UUID
 

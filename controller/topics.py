@@ -22,9 +22,9 @@ from pybroker.config.errors import ConfigError
 from pybroker.config.topic import validate_topic_config
 from pybroker.controller import paths, topic_names
 from pybroker.controller.assignment import Assignment, assign_replicas
-from pybroker.controller.pace import Pace
 from pybroker.controller.store import Create, MetadataStore, NodeExists, NoNode, Op, SetData, StoreError
 from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.pace import Pace
 from pybroker.protocol.uuids import ZERO_UUID, random_uuid
 
 logger = logging.getLogger(__name__)

@@ -24,9 +24,9 @@ from pybroker.broker.authorized_operations import CLUSTER_NAME, authorized_opera
 from pybroker.broker.context import EncodedResponse
 from pybroker.broker.metadata_cache import INTERNAL_TOPICS, NOT_ASKED, MetadataCache, Topic, array_length, encode_topic
 from pybroker.controller import topic_names
-from pybroker.controller.pace import Pace
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from pybroker.protocol.pace import Pace
 from pybroker.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:

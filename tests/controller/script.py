@@ -26,7 +26,6 @@ from dataclasses import replace
 
 from pybroker.controller.apply import Outcome, apply
 from pybroker.controller.decide import Write, decide
-from pybroker.controller.pace import finish
 from pybroker.controller.paths import BrokerNode, Endpoint, LeaderAndIsr, TopicNode
 from pybroker.controller.requests import ControllerRequest, build
 from pybroker.controller.state import (
@@ -48,6 +47,7 @@ from pybroker.controller.store import BadVersion, Create, Result, SetData, Store
 from pybroker.protocol.errors import Errors
 from pybroker.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from pybroker.protocol.messages.update_metadata import UpdateMetadataRequest
+from pybroker.protocol.pace import finish
 from pybroker.protocol.types import TopicPartition
 
 BROKER_EPOCHS = 100
