@@ -1,7 +1,7 @@
 """Real clients behind one small interface: create a topic, write records in a codec, read them back.
 
-Every client is a class with `name`, `codecs`, `headers` and `nulls` (whether its protocol carries these) and three
-functions.
+Every client is a class with `name`, `codecs`, the `headers` it can send, `nulls` (whether it can send null values), and
+three functions.
 """
 
 from __future__ import annotations
@@ -17,18 +17,24 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIMEOUT = 30
 
 
+Headers = tuple[tuple[str, bytes | None], ...]
+NO_HEADERS: Headers = ()
+HEADERS: Headers = (("name", b"value"), ("empty", b""))
+HEADERS_AND_NULL: Headers = (*HEADERS, ("null", None))
+
+
 class Sent(NamedTuple):
     """One record as a client sends and reads it."""
 
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: Headers = ()
 
 
 class Client(Protocol):
     name: str
     codecs: Sequence[str]
-    headers: bool
+    headers: Headers
     nulls: bool
 
     def create(self, address: str, topic: str) -> None: ...
@@ -38,13 +44,13 @@ class Client(Protocol):
     def consume(self, address: str, topic: str, count: int) -> list[Sent]: ...
 
 
-def many(count: int, headers: bool = True, nulls: bool = True) -> list[Sent]:
+def many(count: int, headers: Headers = HEADERS, nulls: bool = True) -> list[Sent]:
     """Records with and without key, value (never without both) and headers; values that compress."""
     return [
         Sent(
             None if number % 7 == 0 else b"key-%d" % (number % 100),
             None if nulls and number % 11 == 0 and number % 7 else b"value %d " % number * 8,
-            (("number", b"%d" % number), ("empty", b""), ("none", None)) if headers and number % 3 == 0 else (),
+            headers if number % 3 == 0 else (),
         )
         for number in range(count)
     ]
@@ -53,7 +59,7 @@ def many(count: int, headers: bool = True, nulls: bool = True) -> list[Sent]:
 class ConfluentKafka:
     """confluent-kafka, that is librdkafka."""
 
-    name, codecs, headers, nulls = "confluent-kafka", CODECS, True, True
+    name, codecs, headers, nulls = "confluent-kafka", CODECS, HEADERS_AND_NULL, True
 
     def create(self, address: str, topic: str) -> None:
         from confluent_kafka.admin import AdminClient, NewTopic
@@ -96,7 +102,7 @@ class ConfluentKafka:
 class KafkaPython:
     """kafka-python, told what release its broker is."""
 
-    def __init__(self, version: tuple[int, ...], headers: bool, codecs: Sequence[str]) -> None:
+    def __init__(self, version: tuple[int, ...], headers: Headers, codecs: Sequence[str]) -> None:
         self.name = f"kafka-python-{'.'.join(map(str, version))}"
         self.version, self.headers, self.codecs = version, headers, codecs
         self.nulls = version >= (0, 8, 1)
@@ -165,7 +171,7 @@ class KafkaPython:
 class AioKafka:
     """aiokafka."""
 
-    name, codecs, headers, nulls = "aiokafka", CODECS, True, True
+    name, codecs, headers, nulls = "aiokafka", CODECS, HEADERS_AND_NULL, True
 
     def create(self, address: str, topic: str) -> None:
         asyncio.run(self._create(address, topic))
@@ -224,8 +230,7 @@ class AioKafka:
 class Kcat:
     """kcat; on its command line all records of a run have the same headers, and an empty field stands for null."""
 
-    name, codecs, headers, nulls = "kcat", CODECS, True, True
-    RUN_HEADERS = (("run", b"kcat"),)
+    name, codecs, headers, nulls = "kcat", CODECS, (("run", b"kcat"),), True
 
     def create(self, address: str, topic: str) -> None:
         """kcat has no admin commands; asking for the topic creates it."""
@@ -239,7 +244,7 @@ class Kcat:
     def produce(self, address: str, topic: str, codec: str, records: Sequence[Sent]) -> None:
         lines = b"".join(b"%s:%s\n" % (record.key or b"", record.value or b"") for record in records)
         command = ["kcat", "-b", address, "-P", "-t", topic, "-p", "0", "-z", codec, "-K:", "-Z"]
-        for name, value in self.RUN_HEADERS:
+        for name, value in self.headers:
             command += ["-H", f"{name}={value.decode()}"]
         subprocess.run(command, input=lines, check=True, capture_output=True, timeout=TIMEOUT)
 
@@ -266,14 +271,14 @@ class Kcat:
 def expected(client: Client, records: Sequence[Sent]) -> list[Sent]:
     """What comes back of the records that a client sends."""
     if isinstance(client, Kcat):
-        return [record._replace(headers=Kcat.RUN_HEADERS) for record in records]
-    return list(records) if client.headers else [record._replace(headers=()) for record in records]
+        return [record._replace(headers=client.headers) for record in records]
+    return list(records)
 
 
 CLIENTS: tuple[Client, ...] = (
     ConfluentKafka(),
-    KafkaPython((0, 8, 0), headers=False, codecs=("none", "gzip", "snappy")),
-    KafkaPython((4, 3), headers=True, codecs=CODECS),
+    KafkaPython((0, 8, 0), headers=NO_HEADERS, codecs=("none", "gzip", "snappy")),
+    KafkaPython((4, 3), headers=HEADERS, codecs=CODECS),
     AioKafka(),
     Kcat(),
 )
