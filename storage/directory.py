@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import re
-import uuid
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,7 +48,7 @@ def partition_directory(topic_partition: TopicPartition) -> str:
 
 def suffixed_directory(topic_partition: TopicPartition, suffix: str) -> str:
     """A new, unique name for a partition's directory on its way out, in or aside; a long topic is cut to fit."""
-    tail = f"-{topic_partition.partition}.{uuid.uuid4().hex}{suffix}"
+    tail = f"-{topic_partition.partition}.{os.urandom(16).hex()}{suffix}"
     return topic_partition.topic[: _MAX_NAME - len(tail)] + tail
 
 

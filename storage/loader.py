@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+ALL_FLUSHED = 2**63 - 1  # the recovery point of a log that is known to be on the disk to its end
+
+
 class Loading(NamedTuple):
     """What it takes to load a partition directory; may be handed to another process.
 
-    `recovery_point` and `log_start_offset` are the checkpoints' (0 where they have none), `clean` says that the last
-    broker stopped cleanly, `expiration_ms` is producer.id.expiration.ms.
+    `recovery_point` and `log_start_offset` are the checkpoints' (0 where they have none; ALL_FLUSHED after a clean
+    stop), `clean` says that nothing need be scanned, `expiration_ms` is producer.id.expiration.ms.
     """
 
     directory: Path
@@ -90,7 +93,7 @@ def load_partition(loading: Loading, cache: PageCache) -> Loaded:
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(start)
     _load_producers(loading, segments, producers, start, end)
-    point = end if loading.clean else min(loading.recovery_point, end)
+    point = min(loading.recovery_point, end)
     return Loaded(directory, topic_id, segments, producers, epochs, start, end, point, truncated)
 
 

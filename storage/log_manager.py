@@ -29,7 +29,7 @@ from pybroker.storage.directory import (
     suffixed_directory,
 )
 from pybroker.storage.files import PageCache
-from pybroker.storage.loader import Loading, load_partition
+from pybroker.storage.loader import ALL_FLUSHED, Loading, load_partition
 from pybroker.storage.log import Log
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_io import LogIo
@@ -184,7 +184,7 @@ class LogManager:
             path,
             self._log_config(overrides.get(topic_partition.topic, {})),
             clean,
-            directory.checkpointed(checkpoints.RECOVERY_POINT, topic_partition),
+            ALL_FLUSHED if clean else directory.checkpointed(checkpoints.RECOVERY_POINT, topic_partition),
             directory.checkpointed(checkpoints.LOG_START, topic_partition),
             self.config.int("producer.id.expiration.ms"),
             self.clock.now_ms(),

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pybroker.storage.checkpoints import replace_file
 
@@ -21,8 +21,7 @@ class WrongDirectory(ValueError):
     """A log directory that this broker must not use; the message names the file, what is wrong and the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     """What the file says; None where it does not."""
 
     broker_id: int | None

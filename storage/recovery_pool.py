@@ -6,12 +6,9 @@ Starting a Python process costs more than scanning 100 MB, and threads bring not
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from typing import NamedTuple
 
 from pybroker.storage.files import PageCache
@@ -64,6 +61,11 @@ def recover(loading: Loading) -> Recovery:
 
 
 def _in_processes(loadings: Sequence[Loading], workers: int) -> Iterator[Recovery]:
+    # Hardly any start needs these, and they take milliseconds to import.
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from concurrent.futures.process import BrokenProcessPool
+
     logger.info("Recovering in %d processes", workers)
     context = multiprocessing.get_context("spawn")
     left = {loading.directory: loading for loading in loadings}
