@@ -66,21 +66,23 @@ HANDLERS: dict[int, Handler] = {
 _HEADER = struct.Struct(">Iih")
 _KEY_AND_VERSION = struct.Struct(">hh")
 _ANSWER_V0 = struct.Struct(">ii")  # size, correlation id
-_ANSWER_V1 = struct.Struct(">iiB")  # the same and an empty section of tagged fields
+_ANSWER_V1 = struct.Struct(">iix")  # the same and an empty section of tagged fields
+_JOIN_BELOW = 4096  # copying a short body behind its header is cheaper than a part of its own
 _UNSUPPORTED = struct.Struct(">iihihhh")  # size, correlation id, error, one API: key, lowest, highest
 
 # What compiled decoders raise on bytes that are not the message they claim to be.
 _MALFORMED = (struct.error, IndexError, ValueError, OverflowError, MemoryError)
 
-_BUCKETS = 48  # times in ns, by bit length
+_BUCKETS = 64  # times in ns, by bit length
 
 
 class ApiMetrics:
     """Plain numbers of one API key, read when metrics are asked for. Bucket i counts times of bit length i, in ns."""
 
-    __slots__ = ("errors", "local_ns", "remote_ns", "throttled")
+    __slots__ = ("errors", "local_ns", "queue_ns", "remote_ns", "throttled")
 
     def __init__(self) -> None:
+        self.queue_ns = [0] * _BUCKETS  # from the bytes' arrival to the start
         self.local_ns = [0] * _BUCKETS  # decoding, handler, encoding
         self.remote_ns = [0] * _BUCKETS  # from the handler's return to the answer of a request that waited
         self.errors = 0
@@ -99,9 +101,9 @@ class ServedVersion:
         "handle",
         "metrics",
         "module",
+        "prefix",
         "requests",
         "response_class",
-        "tagged_answer",
         "throttles",
         "version",
     )
@@ -124,7 +126,8 @@ class ServedVersion:
         self.flexible = version in request_class.FLEXIBLE
         self.throttles = hasattr(self.response_class, "throttle_time_ms")
         # A client that asks for versions does not know yet what this broker speaks: KIP-511.
-        self.tagged_answer = version in self.response_class.FLEXIBLE and api_key != API_VERSIONS
+        tagged = version in self.response_class.FLEXIBLE and api_key != API_VERSIONS
+        self.prefix = _ANSWER_V1 if tagged else _ANSWER_V0
 
     def error_response(self, request: Any, error: KafkaError) -> Any:
         """The response that carries `error` in this API's own shape; None if it has no place for it."""
@@ -246,6 +249,8 @@ class KafkaApis:
                 f"Error getting request for apiKey: {served.module.upper()}, apiVersion: {served.version}: {error}"
             ) from None
         served.requests += 1
+        metrics = served.metrics
+        metrics.queue_ns[(started - connection.arrived).bit_length()] += 1
         try:
             response = served.handle(context, request)
             if response is None:
@@ -259,7 +264,7 @@ class KafkaApis:
             raise
         except Exception as error:
             parts = self._encode_error(context, served, request, error)
-        served.metrics.local_ns[(perf_counter_ns() - started).bit_length()] += 1
+        metrics.local_ns[(perf_counter_ns() - started).bit_length()] += 1
         return parts
 
     def finish(self, pending: PendingAnswer, future: asyncio.Future[Any]) -> list[Any] | None:
@@ -277,11 +282,11 @@ class KafkaApis:
 
     def _encode(self, context: RequestContext, served: ServedVersion, response: Any) -> list[Any]:
         parts: list[Any] = response.parts if type(response) is EncodedResponse else served.encode(response)
-        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-        if served.tagged_answer:
-            parts.insert(0, _ANSWER_V1.pack(size + 5, context.correlation_id, 0))
+        prefix = served.prefix
+        if len(parts) == 1 and type(body := parts[0]) is bytes and len(body) < _JOIN_BELOW:
+            parts[0] = prefix.pack(len(body) + prefix.size - 4, context.correlation_id) + body
         else:
-            parts.insert(0, _ANSWER_V0.pack(size + 4, context.correlation_id))
+            parts.insert(0, prefix.pack(sum(map(len, parts)) + prefix.size - 4, context.correlation_id))
         if served.throttles and response.throttle_time_ms > 0 and context.connection is not None:
             served.metrics.throttled += 1
             context.connection.throttle(response.throttle_time_ms)

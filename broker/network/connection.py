@@ -17,7 +17,7 @@ import logging
 import socket
 import struct
 from collections import deque
-from time import monotonic
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from pybroker.broker.network.send_queue import SendQueue, release
@@ -53,8 +53,10 @@ class Connection:
         "_peer_port",
         "_reading",
         "_recyclable",
+        "_unsent_since",
         "_writing",
         "address",
+        "arrived",
         "client_bytes",
         "client_id",
         "closed",
@@ -69,6 +71,7 @@ class Connection:
         "processor",
         "sock",
         "waiting",
+        "woken",
     )
 
     def __init__(
@@ -92,7 +95,9 @@ class Connection:
         self.muted = 0
         self.closed = False
         self._writing = False
-        self.last_active = monotonic()
+        # perf_counter_ns: of the latest receive, of the latest wake-up, of the latest receive or send
+        self.arrived = self.woken = self.last_active = perf_counter_ns()
+        self._unsent_since = 0
         self._reading = True
         processor.loop.add_reader(sock.fileno(), self._readable)
 
@@ -114,7 +119,7 @@ class Connection:
         if self.muted:
             self._look_without_reading()
             return
-        self.last_active = monotonic()
+        self.arrived = self.woken = self.last_active = perf_counter_ns()
         if self._large:
             self._read_large()
             return
@@ -182,6 +187,7 @@ class Connection:
         assert held is not None
         self._drop_held()
         self._recyclable = True
+        self.woken = perf_counter_ns()
         self._handle(held, start, end)
         if self._recyclable and self.held is None:
             self.processor.recycle(held)
@@ -275,7 +281,6 @@ class Connection:
     def flush(self) -> None:
         """Send what there is; the rest when the socket takes more. Closes the connection if it is broken."""
         try:
-            before = self.out.size
             done = self.out.send(self.sock)
         except ConnectionError as error:
             if error.errno is None:
@@ -285,22 +290,33 @@ class Connection:
         except OSError:
             self.close()
             return
-        if self.out.size != before:
-            self.last_active = monotonic()
         if done:
             if self._writing:
-                self._writing = False
-                self.processor.loop.remove_writer(self.sock.fileno())
-                self.unmute(UNSENT)
+                self._caught_up()
             if self.muted & ENDING:
                 self._close_if_done()
         elif not self._writing:
             self._writing = True
             self.muted |= UNSENT
-            self.processor.loop.add_writer(self.sock.fileno(), self.flush)
+            self._unsent_since = perf_counter_ns()
+            self.processor.loop.add_writer(self.sock.fileno(), self._writable)
+
+    def _writable(self) -> None:
+        before = self.out.size
+        self.flush()
+        if self.out.size != before:
+            self.last_active = perf_counter_ns()
+
+    def _caught_up(self) -> None:
+        """The peer has taken all that was held back."""
+        self._writing = False
+        self.processor.loop.remove_writer(self.sock.fileno())
+        self.processor.send_ns[(perf_counter_ns() - self._unsent_since).bit_length()] += 1
+        self.unmute(UNSENT)
 
     def answered(self) -> None:
         """An answer became ready: send what may leave, and go on if nothing else stands against it."""
+        self.last_active = perf_counter_ns()
         if self.out.parts and not self.muted & UNSENT:
             self.flush()
         if self.closed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from time import monotonic
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from pybroker.broker.network.settings import NetworkSettings
@@ -82,7 +82,7 @@ class MemoryBudget:
         if not self._waiting:
             return
         favoured = self._favoured
-        if favoured is not None and monotonic() - favoured.last_active >= _STALLED_S:
+        if favoured is not None and perf_counter_ns() - favoured.last_active >= _STALLED_S * 1e9:
             logger.warning(
                 "Closing %s: it stopped in the middle of a request while %d others wait for memory",
                 favoured, len(self._waiting),

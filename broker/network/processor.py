@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from time import monotonic
+from time import perf_counter_ns
 from typing import Any
 
 from pybroker.broker.kafka_apis import KafkaApis
@@ -43,6 +43,7 @@ class Processor:
         self.budget = MemoryBudget(settings, timer)
         self.channel = RequestChannel(apis, settings, self.budget)
         self.connections: dict[Connection, Callable[[], None]] = {}  # with what to call when one is closed
+        self.send_ns = [0] * 64  # how long answers waited for their peers to read, by bit length
         self._settings = settings
         self._tight = False
         self._spare: bytearray | None = None
@@ -125,8 +126,8 @@ class Processor:
     def _close_idle(self) -> None:
         """Close what has been idle for connections.max.idle.ms; come back when the next one could be due."""
         self._idle_check = None
-        limit = self._settings.connections_max_idle_ms / 1000
-        now = oldest = monotonic()
+        limit = self._settings.connections_max_idle_ms * 1_000_000
+        now = oldest = perf_counter_ns()
         for connection in tuple(self.connections):
             if now - connection.last_active >= limit:
                 logger.debug("About to close the idle connection %s", connection)
@@ -134,4 +135,4 @@ class Processor:
             elif connection.last_active < oldest:
                 oldest = connection.last_active
         if self.connections:
-            self._schedule_idle_check((oldest + limit - now) * 1000)
+            self._schedule_idle_check((oldest + limit - now) / 1_000_000)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from time import perf_counter
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from pybroker.broker.context import CloseConnection
@@ -29,7 +29,7 @@ PRODUCE = 0
 PARKED = frozenset({PRODUCE, 1, 11, 14, 78})  # Produce, Fetch, JoinGroup, SyncGroup, ShareFetch
 
 REQUESTS_A_WAKE_UP = 64
-SECONDS_A_WAKE_UP = 0.002
+NS_A_WAKE_UP = 2_000_000
 UNSENT_MAX = 1 << 20  # answers pile up to this size before they are sent, within one wake-up
 WAITING_PRODUCES = 256  # of one connection
 
@@ -58,7 +58,7 @@ class RequestChannel:
         out, waiting = connection.out, connection.waiting
         largest = self._settings.socket_request_max_bytes
         left = REQUESTS_A_WAKE_UP
-        deadline = perf_counter() + SECONDS_A_WAKE_UP
+        deadline = connection.woken + NS_A_WAKE_UP
         try:
             while end - at >= 4:
                 (size,) = _SIZE.unpack_from(view, at)
@@ -74,7 +74,7 @@ class RequestChannel:
                     connection.muted |= NO_ROOM
                     self._hungry.append(connection)
                     break
-                if not left or perf_counter() > deadline:
+                if left < REQUESTS_A_WAKE_UP and (not left or perf_counter_ns() > deadline):
                     connection.muted |= YIELDED
                     connection.processor.loop.call_soon(connection.unmute, YIELDED)
                     break

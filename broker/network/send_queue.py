@@ -34,27 +34,27 @@ class SendQueue:
 
     def add(self, parts: list[Any]) -> None:
         self.parts += parts
-        size = self.size
         for part in parts:
-            size += len(part)
+            self.size += len(part)
             if type(part) not in _MEMORY:
                 self._files += 1
-        self.size = size
 
     def send(self, sock: socket.socket) -> bool:
         """Send what the socket takes; True when nothing is left. Raises OSError when the connection is broken, or when
         a file turns out shorter than the answer promised."""
+        parts = self.parts
         try:
             if self._files or self.size > _JOIN_MAX:
                 return self._send_mixed(sock)
-            data = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
-            self.parts.clear()
-            self.parts.append(data)
-            sent = sock.send(data)
+            if len(parts) > 1:
+                data = b"".join(parts)
+                parts.clear()
+                parts.append(data)
+            sent = sock.send(parts[0])
         except (BlockingIOError, InterruptedError):
             return False
         if sent == self.size:
-            self.parts.clear()
+            parts.clear()
             self.size = 0
             return True
         self._advance(sent)
