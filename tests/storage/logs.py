@@ -40,9 +40,7 @@ def host(cache: PageCache | None = None) -> InlineHost:
     return InlineHost(ManualClock(NOW), cache)
 
 
-def make_log(
-    directory: Path, *, at: LogHost | None = None, name: str = "t-0", start: int = 0, **settings: Any
-) -> Log:
+def make_log(directory: Path, *, at: LogHost | None = None, name: str = "t-0", start: int = 0, **settings: Any) -> Log:
     """An empty log in `directory`/`name`."""
     return open_log(directory, log_config(**settings), at=at, name=name, start=start)
 

@@ -1,4 +1,4 @@
-"""What appends are refused and how, case by case as recorded from Kafka 3.9.2, and what is done to the accepted ones."""
+"""What is refused and how, case by case as recorded from Kafka 3.9.2, and what is done to what is accepted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from pybroker.protocol import compression
 from pybroker.protocol.compression import Codec
 from pybroker.protocol.errors import Errors, KafkaError
@@ -138,9 +139,7 @@ def stored(log: Log, offset: int = 0) -> bytes:
 @pytest.mark.parametrize("validate", [False, True], ids=["header only", "validate.records"])
 @pytest.mark.parametrize(("records", "version", "code", "known"), [row[1:] for row in REFUSED],
                          ids=[row[0] for row in REFUSED])  # fmt: skip
-def test_refused(
-    records: memoryview, version: int, code: Errors, known: bool, validate: bool, tmp_path: Path
-) -> None:
+def test_refused(records: memoryview, version: int, code: Errors, known: bool, validate: bool, tmp_path: Path) -> None:
     log = make_log(tmp_path, validate_records=validate)
     append(log)
     with pytest.raises(KafkaError) as refusal:

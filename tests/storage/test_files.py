@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from pybroker.storage.files import FileSlice, OpenFile, PageCache, WouldBlock
 
 MIB = 1 << 20

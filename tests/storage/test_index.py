@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from pybroker.storage.index import CorruptIndex, OffsetIndex, TimeIndex
 
 

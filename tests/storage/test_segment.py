@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from pybroker.protocol.errors import KafkaError
 from pybroker.protocol.records.header import iter_headers
 from pybroker.storage.files import PageCache
@@ -17,7 +18,7 @@ def new_segment(path: Path, base: int = 0, **settings: object) -> Segment:
 
 
 def put(segment: Segment, records: memoryview) -> int:
-    at, header = next(iter_headers(records))
+    _, header = next(iter_headers(records))
     return segment.append(records, len(records), header.last_offset, header.max_timestamp)
 
 
