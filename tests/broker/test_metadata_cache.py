@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from pybroker.broker.metadata_cache import NOT_ASKED, MetadataCache, tail_size
 from pybroker.protocol.codec import decode, encode_bytes
 from pybroker.protocol.errors import Errors, KafkaError
@@ -167,6 +168,30 @@ def test_authorized_operations_are_part_of_the_piece() -> None:
     topic = cache.topics["t"]
     assert cache.piece(topic, 8, "PLAINTEXT", 3576)[-4:] == (3576).to_bytes(4, "big")
     assert cache.piece(topic, 8, "PLAINTEXT", NOT_ASKED) != cache.piece(topic, 8, "PLAINTEXT", 3576)
+
+
+@pytest.mark.parametrize("version", range(14))
+@pytest.mark.parametrize("count", [1, 399, 400, 401, 1000])
+async def test_a_large_topic_is_encoded_in_steps(version: int, count: int) -> None:
+    cache = filled(("t", ID, [state(n) for n in range(count)]))
+    topic = cache.topics["t"]
+    at_once = cache.piece(topic, version, "PLAINTEXT", 3576)
+    topic.pieces.clear()
+    await cache.prepare(topic, version, "PLAINTEXT", 3576)
+    assert list(topic.pieces.values()) == [at_once]
+
+
+async def test_a_change_while_a_large_topic_is_encoded() -> None:
+    cache = filled(("t", ID, [state(n) for n in range(1000)]))
+    topic = cache.topics["t"]
+    preparing = asyncio.ensure_future(cache.prepare(topic, 12, "PLAINTEXT"))
+    await asyncio.sleep(0)
+    cache.update(update(("t", ID, [state(5, epoch=9)]), brokers=(broker(1), broker(2))))
+    await preparing
+    prepared = topic.pieces[12, "PLAINTEXT", NOT_ASKED]
+    topic.pieces.clear()
+    assert prepared == cache.piece(topic, 12, "PLAINTEXT")
+    assert answer(cache, 12, "t").topics[0].partitions[5].leader_epoch == 9
 
 
 async def test_waiting_for_a_leader() -> None:
