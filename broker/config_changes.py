@@ -1,5 +1,5 @@
 """Changing settings of topics and of this broker, for AlterConfigs and IncrementalAlterConfigs (Kafka:
-ConfigAdminManager, ZkAdminManager), and following what the metadata store says of this broker's settings.
+ConfigAdminManager, ZkAdminManager).
 
 What becomes of the settings of one resource:
 
@@ -27,7 +27,6 @@ from pybroker.protocol.errors import Errors, KafkaError
 
 if TYPE_CHECKING:
     from pybroker.broker.services import Services
-    from pybroker.controller.configs import ConfigRepository
 
 logger = logging.getLogger(__name__)
 
@@ -184,16 +183,3 @@ def change_loggers(services: Services, name: str, changes: Sequence[Change], *, 
         else:
             loggers.unset_level(change.name)
             logger.warning("Unset the log level of %s", change.name)
-
-
-def follow_broker_settings(configs: ConfigRepository, config: BrokerConfig, broker_id: int) -> None:
-    """Take over what the metadata store says of this broker, now and after every change."""
-
-    def take_over(name: str, settings: Mapping[str, str]) -> None:
-        if name not in (paths.DEFAULT_ENTITY, str(broker_id)):
-            return
-        for complaint in config.apply_dynamic(configs.broker(broker_id), configs.broker_defaults()):
-            logger.error("A dynamic setting is left out: %s", complaint)
-
-    configs.on_change("brokers", take_over)
-    take_over(paths.DEFAULT_ENTITY, configs.broker_defaults())

@@ -12,7 +12,6 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from pybroker.broker.config_changes import follow_broker_settings
 from pybroker.broker.context import EncodedResponse, RequestContext
 from pybroker.broker.kafka_apis import HANDLERS, ApiMetrics, ServedVersion
 from pybroker.broker.metadata_cache import MetadataCache
@@ -128,7 +127,7 @@ async def open_room(directory: Path, **settings: str) -> AsyncIterator[Room]:
     )
     configs = ConfigRepository(store, clock)
     await configs.load()
-    follow_broker_settings(configs, config, BROKER_ID)
+    configs.on_change("brokers", lambda *_: config.apply_dynamic(configs.broker(BROKER_ID), configs.broker_defaults()))
     following = asyncio.create_task(configs.run())
     producer_ids = ProducerIds(store, BROKER_ID)
     services = SimpleNamespace(

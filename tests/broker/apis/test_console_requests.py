@@ -172,7 +172,7 @@ async def test_elections(room: Room, version: int) -> None:
 
 @pytest.mark.parametrize("version", range(4))
 async def test_acls_without_an_authorizer(room: Room, version: int) -> None:
-    anything = {"pattern_type_filter": 3 if version == 0 else 1, "operation": 1, "permission_type": 1}
+    anything: dict[str, Any] = {"pattern_type_filter": 3 if version == 0 else 1, "operation": 1, "permission_type": 1}
     described = await room.call(DescribeAclsRequest(resource_type_filter=1, **anything), version)
     assert (described.error_code, described.error_message) == (54, "No Authorizer is configured on the broker")
     creation = AclCreation(

@@ -22,8 +22,10 @@ Results = list[tuple[str, int, str | None]]
 
 
 async def create(room: Room, *topics: dict[str, Any], version: int = 7, **fields: Any) -> Any:
-    wanted = [CreatableTopic(**{"name": "n", "num_partitions": 1, "replication_factor": 1} | each) for each in topics]
-    return await room.call(CreateTopicsRequest(**{"topics": wanted, "timeout_ms": 5000} | fields), version)
+    plain: dict[str, Any] = {"name": "n", "num_partitions": 1, "replication_factor": 1}
+    asked: dict[str, Any] = {"timeout_ms": 5000}
+    wanted = [CreatableTopic(**plain | each) for each in topics]
+    return await room.call(CreateTopicsRequest(topics=wanted, **asked | fields), version)
 
 
 def results(response: Any) -> Results:
@@ -170,8 +172,10 @@ async def test_created_again_after_the_deletion(room: Room) -> None:
 
 
 async def enlarge(room: Room, *topics: dict[str, Any], version: int = 3, **fields: Any) -> Results:
-    wanted = [CreatePartitionsTopic(**{"assignments": None} | each) for each in topics]
-    response = await room.call(CreatePartitionsRequest(**{"topics": wanted, "timeout_ms": 3000} | fields), version)
+    plain: dict[str, Any] = {"assignments": None}
+    asked: dict[str, Any] = {"timeout_ms": 3000}
+    wanted = [CreatePartitionsTopic(**plain | each) for each in topics]
+    response = await room.call(CreatePartitionsRequest(topics=wanted, **asked | fields), version)
     return [(each.name, each.error_code, each.error_message) for each in response.results]
 
 
