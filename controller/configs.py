@@ -34,7 +34,7 @@ ENTITY_TYPES = ("topics", "brokers", "users", "clients", "ips")
 NOTIFICATION_EXPIRY_MS = 15 * 60 * 1000
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
-Listener = Callable[[str, Mapping[str, str]], None]
+Listener = Callable[[str, Mapping[str, str]], object]
 """Called with an entity's name (without its type) and all settings that it has now."""
 
 
@@ -60,6 +60,10 @@ class ConfigRepository:
 
     def topic(self, name: str) -> Mapping[str, str]:
         return self._entities.get(f"topics/{name}", _EMPTY)
+
+    def topics(self) -> dict[str, Mapping[str, str]]:
+        """The settings of every topic that has any."""
+        return {path.partition("/")[2]: found for path, found in self._entities.items() if path.startswith("topics/")}
 
     def broker(self, broker_id: int) -> Mapping[str, str]:
         return self._entities.get(f"brokers/{broker_id}", _EMPTY)

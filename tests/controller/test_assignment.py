@@ -4,6 +4,7 @@ from collections import Counter
 from random import Random
 
 import pytest
+
 from pybroker.controller.assignment import alternate_racks, assign_replicas
 from pybroker.protocol.errors import Errors, KafkaError
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+
 from pybroker.controller import paths
 from pybroker.controller.configs import NOTIFICATION_EXPIRY_MS, ConfigRepository
 from pybroker.controller.embedded_store import EmbeddedStore

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from pybroker.controller import topic_names
 from pybroker.protocol.errors import Errors, KafkaError
 

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 import pytest_asyncio
+
 from pybroker.config import BrokerConfig
 from pybroker.controller import paths
 from pybroker.controller.configs import ConfigRepository
