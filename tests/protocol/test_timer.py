@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from functools import partial
 
 import pytest
 
@@ -19,8 +20,12 @@ def test_never_early_and_at_most_a_tick_late() -> None:
     clock = ManualClock(monotonic_ms=3)
     timer = Timer(clock)
     fired: dict[int, int] = {}
+
+    def note(delay: int) -> None:
+        fired[delay] = clock.monotonic_ms() - 3
+
     for delay in (0, 1, 3, 4, 5, 17, 100, TICK_MS * SLOTS, TICK_MS * SLOTS * 3 + 1):
-        timer.schedule(delay, lambda delay=delay: fired.setdefault(delay, clock.monotonic_ms() - 3))
+        timer.schedule(delay, partial(note, delay))
     for _ in range(TICK_MS * SLOTS * 4):
         run_at(clock, timer, 1)
     assert len(fired) == 9 and len(timer) == 0
@@ -34,7 +39,7 @@ def test_random_delays_run_in_order_of_time_however_coarsely_the_clock_moves() -
     order: list[int] = []
     delays = [random.randrange(60_000) for _ in range(500)]
     for delay in delays:
-        timer.schedule(delay, lambda delay=delay: order.append(delay))
+        timer.schedule(delay, partial(order.append, delay))
     while len(timer):
         run_at(clock, timer, random.randrange(1, 9_000))
     assert sorted(order) == sorted(delays)

@@ -9,4 +9,5 @@ import uvloop
 @pytest.fixture
 def event_loop_policy() -> AbstractEventLoopPolicy:
     """The broker's own kind of loop."""
-    return uvloop.EventLoopPolicy()
+    policy: AbstractEventLoopPolicy = uvloop.EventLoopPolicy()
+    return policy

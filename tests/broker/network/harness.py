@@ -8,7 +8,7 @@ import struct
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 
 import pytest
@@ -172,6 +172,11 @@ class Harness:
             return self.handlers[name](context, request)
 
         return handle
+
+
+def has(items: Sized, count: int) -> Callable[[], bool]:
+    """A condition for `until`: at least so many."""
+    return lambda: len(items) >= count
 
 
 async def until(condition: Callable[[], bool], timeout: float = 10) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pybroker.config import Endpoint
 from pybroker.protocol.messages.fetch import FetchResponse
-from tests.broker.network.harness import Harness, fetch_frame, metadata_frame, produce_frame, until
+from tests.broker.network.harness import Harness, fetch_frame, has, metadata_frame, produce_frame, until
 
 CALLS: Counter[str] = Counter()
 
@@ -44,7 +44,7 @@ async def test_one_receive_and_one_send_a_wake_up(monkeypatch: pytest.MonkeyPatc
             CALLS.clear()
             theirs.sendall(b"".join(produce_frame(n, b"x" * 60) for n in range(burst)))
             before = len(harness.contexts)
-            await until(lambda before=before, burst=burst: len(harness.contexts) == before + burst)
+            await until(has(harness.contexts, before + burst))
             assert CALLS == {"recv": 1, "send": 1}
             assert theirs.recv(1 << 20)
         CALLS.clear()

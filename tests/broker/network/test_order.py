@@ -14,7 +14,15 @@ from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.fetch import FetchResponse
 from pybroker.protocol.messages.metadata import MetadataResponse
 from pybroker.protocol.messages.produce import ProduceResponse
-from tests.broker.network.harness import Harness, api_versions_frame, fetch_frame, metadata_frame, produce_frame, until
+from tests.broker.network.harness import (
+    Harness,
+    api_versions_frame,
+    fetch_frame,
+    has,
+    metadata_frame,
+    produce_frame,
+    until,
+)
 
 
 class Parked:
@@ -131,7 +139,7 @@ async def test_queued_max_requests_holds_back_work_and_not_long_polls(monkeypatc
         await asyncio.sleep(0.02)
         assert len(work.futures) == 2
         for index in range(4):
-            await until(lambda index=index: len(work.futures) > index)
+            await until(has(work.futures, index + 1))
             work.release(index)
         for client in clients:
             assert await client.correlation_id() == 1
@@ -163,7 +171,7 @@ async def test_a_kept_frame_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> 
         contents = [bytes([n]) * (100 if n % 2 else 700_000) for n in range(6)]
         for n, content in enumerate(contents):
             client.send(produce_frame(n, content, acks=-1))
-            await until(lambda n=n: len(kept) == n + 1)
+            await until(has(kept, n + 1))
             await other.call(metadata_frame(n))
         assert [bytes(records) for records, _ in kept] == contents
         assert harness.server.processor.budget.used >= 6 * 100
