@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,15 +22,9 @@ from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage import checkpoints
 from pybroker.storage.checkpoints import CorruptCheckpoint
-from pybroker.storage.directory import (
-    DELETE_SUFFIX,
-    DirectoryName,
-    list_partitions,
-    partition_directory,
-    suffixed_directory,
-)
+from pybroker.storage.directory import DELETE_SUFFIX, partition_directory, suffixed_directory
 from pybroker.storage.files import PageCache
-from pybroker.storage.loader import ALL_FLUSHED, Loading, load_partition
+from pybroker.storage.loader import Loading, load_partition
 from pybroker.storage.log import Log
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_io import LogIo
@@ -41,7 +36,7 @@ from pybroker.storage.meta_properties import (
     write_meta_properties,
 )
 from pybroker.storage.partition_metadata import write_topic_id
-from pybroker.storage.recovery_pool import recover_all
+from pybroker.storage.startup import Found, Startup
 
 logger = logging.getLogger(__name__)
 
@@ -105,8 +100,13 @@ class LogManager:
     def check_identity(self, broker_id: int, cluster_id: str) -> None:
         """Refuse the directories of another broker or cluster (WrongDirectory), and sign those without an owner."""
         found = {directory.path: directory.properties for directory in self.online}
-        for path in check_meta_properties(found, broker_id, cluster_id):
-            write_meta_properties(path, broker_id, cluster_id)
+        missing = check_meta_properties(found, broker_id, cluster_id)
+        for directory in self.online:
+            if directory.path in missing:
+                try:
+                    write_meta_properties(directory.path, broker_id, cluster_id)
+                except OSError as error:
+                    directory.fail(error)
 
     def load(self, overrides: Mapping[str, Mapping[str, str]] | None = None) -> None:
         """Load every partition there is, recovering those of a directory that was not left cleanly.
@@ -115,92 +115,26 @@ class LogManager:
         the remedy: a foreign directory, one partition in two directories, no directory left that works.
         """
         started = time.monotonic()
-        found = {}
-        for directory in self.online:
-            try:
-                found[directory] = list_partitions(directory.path)
-            except OSError as error:
-                directory.fail(error)
-        _check_twice(found.values())
-        clean: list[LogDirectory] = []
-        try:
-            for directory, partitions in found.items():
-                self._load_directory(directory, partitions, overrides or {}, clean)
-        except WrongDirectory:
-            for directory in clean:  # nothing was written into them since
-                directory.mark_clean()
-            raise
-        self._check_any_online()
-        took = (time.monotonic() - started) * 1000
-        logger.info("Loaded %d partitions from %d log directories in %d ms", len(self.logs), len(found), took)
-
-    def _load_directory(
-        self,
-        directory: LogDirectory,
-        found: list[tuple[Path, DirectoryName]],
-        overrides: Mapping[str, Mapping[str, str]],
-        clean: list[LogDirectory],
-    ) -> None:
-        partitions = self._sort_out(found)
-        try:
-            directory.read_checkpoints()
-            if directory.was_stopped_cleanly():
-                clean.append(directory)
-        except (OSError, CorruptCheckpoint) as error:
-            self._fail_at_load(directory, error, partitions)
-            return
-        loadings = {
-            path: self._loading(directory, path, name.topic_partition, overrides, directory in clean)
-            for path, name in partitions
-        }
-        try:
-            if directory not in clean and loadings:
-                loadings = self._recover(directory, loadings)
-            for path, (topic_partition, _) in partitions:
-                watermark = directory.checkpointed(checkpoints.REPLICATION_OFFSET, topic_partition)
-                log = self._open_log(topic_partition, loadings[path], watermark)
-                self._add(directory, topic_partition, log, watermark)
-        except (OSError, CorruptCheckpoint) as error:
-            self._fail_at_load(directory, error, partitions)
-
-    def _sort_out(self, found: list[tuple[Path, DirectoryName]]) -> list[tuple[Path, DirectoryName]]:
-        """The partitions in use; those on their way out are remembered for removal, others left where they are."""
-        for path, name in found:
-            if name.suffix == DELETE_SUFFIX:
-                self._doomed.append(path)
-            elif name.suffix:
-                logger.warning("%s is left as it is: %s replicas are not served", path, name.suffix)
-        return [(path, name) for path, name in found if not name.suffix]
-
-    def _loading(
-        self,
-        directory: LogDirectory,
-        path: Path,
-        topic_partition: TopicPartition,
-        overrides: Mapping[str, Mapping[str, str]],
-        clean: bool,
-    ) -> Loading:
-        return Loading(
-            path,
-            self._log_config(overrides.get(topic_partition.topic, {})),
-            clean,
-            ALL_FLUSHED if clean else directory.checkpointed(checkpoints.RECOVERY_POINT, topic_partition),
-            directory.checkpointed(checkpoints.LOG_START, topic_partition),
+        topics = overrides or {}
+        startup = Startup(
+            self.online,
+            lambda topic: self._log_config(topics.get(topic, {})),
             self.config.int("producer.id.expiration.ms"),
             self.clock.now_ms(),
         )
+        startup.run(self.config.int("num.recovery.threads.per.data.dir"), self._open_found)
+        self._doomed = startup.doomed
+        for topic_partition, directory in startup.offline.items():
+            self._forget(topic_partition)
+            self._offline[topic_partition] = directory
+        self._check_any_online()
+        took = (time.monotonic() - started) * 1000
+        logger.info("Loaded %d partitions from %d log directories in %d ms", len(self.logs), len(self.online), took)
 
-    def _recover(self, directory: LogDirectory, loadings: Mapping[Path, Loading]) -> dict[Path, Loading]:
-        """Recover a directory's partitions; how to load each from now on. Raises the first partition's error."""
-        logger.info("Recovering %d partitions in %s, which was not left cleanly", len(loadings), directory)
-        workers = self.config.int("num.recovery.threads.per.data.dir")
-        recovered = {}
-        for result in recover_all(list(loadings.values()), workers):
-            if result.error is not None:
-                raise result.error
-            path = result.loading.directory
-            recovered[path] = result.loading._replace(clean=True, recovery_point=result.recovery_point)
-        return recovered
+    def _open_found(self, found: Found, loading: Loading) -> None:
+        home, topic_partition, _ = found
+        watermark = home.checkpointed(checkpoints.REPLICATION_OFFSET, topic_partition)
+        self._add(home, topic_partition, self._open_log(topic_partition, loading, watermark), watermark)
 
     def _open_log(self, topic_partition: TopicPartition, loading: Loading, high_watermark: int = 0) -> Log:
         loaded = load_partition(loading, self.cache)
@@ -218,14 +152,6 @@ class LogManager:
             high_watermark=high_watermark,
             topic_id=loaded.topic_id,
         )
-
-    def _fail_at_load(
-        self, directory: LogDirectory, error: Exception, partitions: list[tuple[Path, DirectoryName]]
-    ) -> None:
-        directory.fail(error)
-        for _, name in partitions:
-            self._forget(name.topic_partition)
-            self._offline[name.topic_partition] = directory
 
     def _check_any_online(self) -> None:
         if not self.online:
@@ -406,7 +332,8 @@ class LogManager:
             log = self.logs[topic_partition]
             self._forget(topic_partition)
             self._offline[topic_partition] = directory
-            log.release()
+            with suppress(OSError):
+                log.release()
         directory.release()
         if self.on_dir_failure is not None:
             self.on_dir_failure(directory.path, lost)
@@ -425,7 +352,9 @@ class LogManager:
         return described
 
     def shutdown(self) -> None:
-        """Bring everything to disk, write the checkpoints, mark the directories clean and let go of them; blocks.
+        """Bring everything to disk, write the checkpoints, mark the directories clean and let go of them.
+
+        Blocks, and may be called from a thread when nothing uses the logs any more.
 
         A directory in which that fails is not marked: its logs are recovered at the next start.
         """
@@ -439,17 +368,3 @@ class LogManager:
             except OSError as error:
                 directory.fail(error)
             directory.release()
-
-
-def _check_twice(found: Iterable[list[tuple[Path, DirectoryName]]]) -> None:
-    """WrongDirectory if a partition lies in two log directories."""
-    seen: dict[TopicPartition, Path] = {}
-    for path, name in (entry for entries in found for entry in entries):
-        if name.suffix:
-            continue
-        if name.topic_partition in seen:
-            raise WrongDirectory(
-                f"{path} and {seen[name.topic_partition]} hold the same partition. "
-                f"Move the older of them out of the log directories."
-            )
-        seen[name.topic_partition] = path

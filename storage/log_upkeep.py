@@ -30,15 +30,18 @@ _SOON_SECONDS = 1.0
 class LogUpkeep:
     """The periodic tasks of a LogManager."""
 
-    __slots__ = ("_manager", "_soon", "_tasks")
+    __slots__ = ("_loop", "_manager", "_soon", "_stopped", "_tasks")
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self._tasks: list[asyncio.Task[None]] = []
         self._soon: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the tasks; those that look at every log begin after log.initial.task.delay.ms, as in Kafka."""
+        self._loop = loop
         setting = self._manager.config.int
         delay = setting("log.initial.task.delay.ms")
         rounds: list[tuple[str, int, int, Callable[[], Awaitable[None]]]] = [
@@ -55,7 +58,12 @@ class LogUpkeep:
                 self._tasks.append(task)
 
     def stop(self) -> None:
-        """End the tasks; what they handed to threads goes on."""
+        """End the tasks; what they handed to threads goes on. May be called from another thread."""
+        self._stopped = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
@@ -65,8 +73,8 @@ class LogUpkeep:
 
     def checkpoint_soon(self) -> None:
         """Partitions have gone: write the checkpoints anew, once for all that go within a second."""
-        if self._tasks and self._soon is None:
-            self._soon = asyncio.get_running_loop().call_later(_SOON_SECONDS, self._checkpoint)
+        if self._loop is not None and self._soon is None and not self._stopped:
+            self._soon = self._loop.call_later(_SOON_SECONDS, self._checkpoint)
 
     def _checkpoint(self) -> None:
         self._soon = None
@@ -110,7 +118,7 @@ class LogUpkeep:
             log.producers.remove_expired(now_ms)
 
     def _write(self, name: str) -> None:
-        for directory in self._manager.online:
+        for directory in [] if self._stopped else self._manager.online:
             if directory.want_checkpoint(name):
                 self._manager.io.write(directory, partial(directory.write_wanted, name))
 
@@ -118,6 +126,8 @@ class LogUpkeep:
         """Every log, with a pause for everything else after each 2 ms."""
         deadline = time.perf_counter() + _SLICE_SECONDS
         for topic_partition, log in list(self._manager.logs.items()):
+            if self._stopped:
+                return
             if self._manager.logs.get(topic_partition) is log:
                 yield log
             if time.perf_counter() > deadline:
