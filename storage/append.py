@@ -16,6 +16,7 @@ looked at. Kafka always looks, and refuses what is damaged inside: here validate
 
 from __future__ import annotations
 
+from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -89,15 +90,8 @@ class AppendRules:
         self._after_max_ms = after
         before_matters = before != MAX_INT64 and not self.log_append_time
         self._look_inside = config.compact or config.validate_records or before_matters
-        self.header_only = self._plain_attributes()
-
-    def _plain_attributes(self) -> frozenset[int]:
-        """The attributes of batches that are stored as they come, judged by their header alone."""
-        if self._look_inside or self.log_append_time or self._after_max_ms != MAX_INT64:
-            return frozenset()
-        codec = self.codec
-        codecs = tuple(Codec) if codec is None else (codec,)
-        return frozenset(int(one) | flag for one in codecs for flag in (0, TRANSACTIONAL_FLAG))
+        header_matters_only = not self._look_inside and not self.log_append_time and after == MAX_INT64
+        self.header_only = _attributes_of(codec) if header_matters_only else frozenset()
 
     def must_look_inside(self, header: BatchHeader, now_ms: int) -> bool:
         """Whether this batch's records have to be read."""
@@ -106,6 +100,13 @@ class AppendRules:
         if self.log_append_time:
             return header.is_log_append_time  # every record of it will be refused
         return header.max_timestamp > now_ms + self._after_max_ms
+
+
+@cache
+def _attributes_of(codec: Codec | None) -> frozenset[int]:
+    """The attributes of batches that are stored as they come where the topic's codec is this; one set for all logs."""
+    codecs = tuple(Codec) if codec is None else (codec,)
+    return frozenset(int(one) | flag for one in codecs for flag in (0, TRANSACTIONAL_FLAG))
 
 
 def _level(config: LogConfig, codec: Codec | None) -> int | None:

@@ -15,10 +15,12 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import sys
 from pathlib import Path
 from typing import ClassVar
 
 _PAGE = 4096
+_SMALL = 4096  # bytes up to which a finished index is read instead of mapped: a map holds a descriptor before 3.13
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _OFFSET_AT = struct.Struct(">i")
@@ -40,7 +42,7 @@ class Index:
         self.path = path
         self.base_offset = base_offset
         self.max_entries = max_bytes // self.entry_size
-        self._map: mmap.mmap | None = None
+        self._map: mmap.mmap | bytes | None = None
         self._reserved = 0  # bytes of the file that have disk space under them; 0: not mapped for writing
         try:
             size = path.stat().st_size
@@ -64,10 +66,9 @@ class Index:
             if not self._reserved:
                 capacity = max(self.max_entries * self.entry_size, at + self.entry_size)
                 os.ftruncate(fd, capacity)
-                self._map = mmap.mmap(fd, capacity)
+                self._map = _map(fd, capacity, mmap.ACCESS_WRITE)
             else:
-                assert self._map is not None
-                capacity = len(self._map)
+                capacity = len(self._data())
             end = min(capacity, (at + self.entry_size + _PAGE - 1) // _PAGE * _PAGE)
             os.pwrite(fd, bytes(end - at), at)
             self._reserved = end
@@ -113,10 +114,16 @@ class Index:
     def _data(self) -> mmap.mmap | bytes:
         """The file's content, at least up to the last entry."""
         if self._map is None:
-            if not self.entries:
+            size = self.entries * self.entry_size
+            if not size:
                 return b""
             with open(self.path, "rb", buffering=0) as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._map = file.read(size) if size <= _SMALL else _map(file.fileno(), 0, mmap.ACCESS_READ)
+        return self._map
+
+    def _writable(self) -> mmap.mmap:
+        """The map after `reserve`."""
+        assert isinstance(self._map, mmap.mmap)
         return self._map
 
     def _truncate_to(self, offset: int) -> None:
@@ -129,6 +136,12 @@ class Index:
             else:
                 high = middle
         self.entries = low
+
+
+def _map(fd: int, size: int, access: int) -> mmap.mmap:
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(fd, size, access=access, trackfd=False)
+    return mmap.mmap(fd, size, access=access)
 
 
 class OffsetIndex(Index):
@@ -144,8 +157,7 @@ class OffsetIndex(Index):
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry, after `reserve`."""
-        assert self._map is not None
-        _OFFSET_ENTRY.pack_into(self._map, self.entries * 8, offset - self.base_offset, position)
+        _OFFSET_ENTRY.pack_into(self._writable(), self.entries * 8, offset - self.base_offset, position)
         self.entries += 1
 
     def lookup(self, offset: int) -> int:
@@ -215,8 +227,7 @@ class TimeIndex(Index):
     def append(self, timestamp: int, offset: int) -> None:
         """Add an entry, after `reserve`, unless the last one's timestamp is as large."""
         if timestamp > self.last()[0]:
-            assert self._map is not None
-            _TIME_ENTRY.pack_into(self._map, self.entries * 12, timestamp, offset - self.base_offset)
+            _TIME_ENTRY.pack_into(self._writable(), self.entries * 12, timestamp, offset - self.base_offset)
             self.entries += 1
 
     def lookup(self, timestamp: int) -> int:

@@ -136,9 +136,14 @@ class Segment:
     @classmethod
     def create(cls, directory: Path, base_offset: int, config: LogConfig, cache: PageCache, now_ms: int) -> Segment:
         """Make the files of a new active segment. OSError when the disk fails or is full."""
-        stem = directory / f"{base_offset:020d}"
-        os.close(os.open(stem.with_suffix(LOG_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        fd = os.open(directory / f"{base_offset:020d}{LOG_SUFFIX}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            if config.preallocate:
+                _preallocate(fd, config.segment_bytes)
+        finally:
+            os.close(fd)
         segment = cls(directory, base_offset, config, cache)
+        segment.size = 0
         segment.offset_index.create()
         segment.time_index.create()
         segment._timestamps_read = True
@@ -264,6 +269,8 @@ class Segment:
         self._close_time_index()
         self.offset_index.trim()
         self.time_index.trim()
+        if self.config.preallocate:
+            os.ftruncate(self.file.fd, self.size)
         self.fd = -1
         self.roll_after = UNLIMITED
 
@@ -458,3 +465,11 @@ class Segment:
         self.release()
         for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
             self.path(kind).unlink(missing_ok=True)
+
+
+def _preallocate(fd: int, size: int) -> None:
+    """Give the file its disk space at once, or its size at least where the system can't. OSError: the disk is full."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, size)
+    else:
+        os.ftruncate(fd, size)

@@ -192,3 +192,20 @@ def test_recovery_writes_the_indexes_that_kafka_wrote(case: str, tmp_path: Path)
         assert segment.recover().truncated_bytes == 0
         for kind in (".index", ".timeindex"):
             assert segment.path(kind).read_bytes() == path.with_suffix(kind).read_bytes()
+
+
+def test_preallocated_file_is_cut_when_closed(tmp_path: Path) -> None:
+    segment = new_segment(tmp_path, preallocate=True, segment_bytes=100_000)
+    put(segment, batch())
+    path = segment.path(".log")
+    assert path.stat().st_size == 100_000
+    crashed = Segment(tmp_path, 0, log_config(), PageCache())
+    assert crashed.size == 100_000
+    segment.close()
+    assert path.read_bytes() == bytes(batch())
+
+
+def test_preallocated_file_after_a_crash(tmp_path: Path) -> None:
+    put(new_segment(tmp_path, preallocate=True, segment_bytes=100_000), batch())
+    outcome = Segment(tmp_path, 0, log_config(), PageCache()).recover()
+    assert (outcome.next_offset, outcome.valid_bytes) == (1, len(batch()))
