@@ -162,8 +162,11 @@ class Timer:
         if self._due:
             self._armed_tick = self._tick
             self._handle = self._loop.call_soon(self._wake)
-        elif self._count and self._handle is None:
-            self._arm(self._next_tick(), self._clock.monotonic_ms())
+        elif self._count:
+            # What ran may have armed the timer for what it scheduled, while something earlier hangs in the wheel.
+            tick = self._next_tick()
+            if self._handle is None or tick < self._armed_tick:
+                self._arm(tick, self._clock.monotonic_ms())
 
     def _remove(self, task: TimerTask) -> None:
         """Take a cancelled task out of its slot; one that is already in the due queue is skipped there."""

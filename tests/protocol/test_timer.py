@@ -147,3 +147,12 @@ async def test_many_due_at_once_leave_the_loop_to_others() -> None:
     seen = between
     assert ran == 40 and seen > 5
     timer.close()
+
+
+async def test_what_a_task_schedules_does_not_put_off_what_waits_already() -> None:
+    timer = Timer(SystemClock(), asyncio.get_running_loop())
+    done = asyncio.Event()
+    timer.schedule(10, lambda: timer.schedule(60_000, lambda: None))  # re-arms the loop's timer for a minute later
+    timer.schedule(60, done.set)
+    await asyncio.wait_for(done.wait(), 5)
+    timer.close()
