@@ -272,7 +272,7 @@ class Broker:
 
 
 def _calm_collector() -> None:
-    """Requests leave no cycles behind, and what a start has made stays: the collector may look seldom, and not there."""
+    """Requests leave no cycles, and what a start has made stays: the collector may look seldom, and not there."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

@@ -47,6 +47,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 WITHOUT_LOG_START = frozenset({
     Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.NOT_LEADER_OR_FOLLOWER, Errors.MESSAGE_TOO_LARGE,
     Errors.RECORD_LIST_TOO_LARGE, Errors.CORRUPT_MESSAGE, Errors.KAFKA_STORAGE_ERROR, Errors.NOT_ENOUGH_REPLICAS,
+    Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 })  # fmt: skip
 
 # The transaction coordinator that would verify a transactional batch (KIP-890) is not there yet; clients retry this.
@@ -68,11 +69,16 @@ def handle(
         return error_response(request, KafkaError(Errors.INVALID_REQUIRED_ACKS), version)
     response = ProduceResponse()
     waiting: Waiting = []
+    unknown: list[TopicProduceResponse] = []  # Kafka names them behind the others
     for topic in request.topic_data:
         rows = _append_topic(context, request, topic, response, waiting)
-        response.responses.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
-        )
+        answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
+        if rows and rows[0].error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION:
+            unknown.append(answer)
+        else:
+            response.responses.append(answer)
+    if unknown:
+        response.responses += unknown
     if waiting:
         return _finish(context, request, response, waiting)
     if acks == 0:
