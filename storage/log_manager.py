@@ -7,6 +7,7 @@ accept; `start` (upkeep); `shutdown`. Everything but `shutdown` and `load` is fo
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,8 @@ from pybroker.storage.partition_metadata import write_topic_id
 from pybroker.storage.startup import Found, Startup
 
 logger = logging.getLogger(__name__)
+
+_RUN_OUT = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 DirFailure = Callable[[Path, list[TopicPartition]], None]
 
@@ -323,8 +326,14 @@ class LogManager:
         return self._homes[topic_partition]
 
     def fail_directory(self, directory: LogDirectory, error: BaseException) -> None:
-        """A file operation failed: the directory is offline from now on, and so are its logs."""
+        """A file operation failed: the directory is offline from now on, and so are its logs.
+
+        Not where something has merely run out, disk space or descriptors: that passes, and nothing is lost by it.
+        """
         if not directory.online:
+            return
+        if isinstance(error, OSError) and error.errno in _RUN_OUT:
+            logger.error("A file operation in %s failed: %s", directory, error)
             return
         directory.fail(error)
         lost = list(directory.logs)
@@ -354,9 +363,8 @@ class LogManager:
     def shutdown(self) -> None:
         """Bring everything to disk, write the checkpoints, mark the directories clean and let go of them.
 
-        Blocks, and may be called from a thread when nothing uses the logs any more.
-
-        A directory in which that fails is not marked: its logs are recovered at the next start.
+        Blocks, and may be called from a thread when nothing uses the logs any more. A directory in which it fails is
+        not marked: its logs are recovered at the next start.
         """
         self.upkeep.stop()
         self.io.stop()

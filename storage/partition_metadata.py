@@ -20,12 +20,18 @@ class CorruptPartitionMetadata(ValueError):
 
 
 def read_topic_id(directory: Path) -> bytes | None:
-    """The topic id in a partition directory, None without the file; CorruptPartitionMetadata, OSError."""
+    """The topic id in a partition directory, None without the file; CorruptPartitionMetadata, OSError.
+
+    A file without content counts as missing: a power failure soon after the partition was made leaves that.
+    """
     path = directory / FILE_NAME
     try:
-        text = path.read_bytes().decode("utf-8", "replace")
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
+    if not data.strip(b"\0"):
+        return None
+    text = data.decode("utf-8", "replace")
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     try:
         if fields["version"] != VERSION:

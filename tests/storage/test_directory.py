@@ -128,6 +128,8 @@ def test_kafkas_directory_is_accepted(tmp_path: Path) -> None:
 
 def test_partition_metadata(tmp_path: Path) -> None:
     assert read_topic_id(tmp_path) is None
+    (tmp_path / "partition.metadata").touch()
+    assert read_topic_id(tmp_path) is None
     topic_id = random_uuid()
     write_topic_id(tmp_path, topic_id)
     assert read_topic_id(tmp_path) == topic_id
@@ -140,7 +142,7 @@ def test_partition_metadata(tmp_path: Path) -> None:
     assert path.read_bytes() == kafkas
 
 
-@pytest.mark.parametrize("data", [b"", b"version: 0\n", b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", b"\xff\0: x"])
+@pytest.mark.parametrize("data", [b"version: 0\n", b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", b"\xff\0: x"])
 def test_unreadable_partition_metadata_names_the_remedy(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "partition.metadata").write_bytes(data)
     with pytest.raises(CorruptPartitionMetadata, match="Remove the file"):

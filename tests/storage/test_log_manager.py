@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -226,6 +227,14 @@ def test_a_failed_directory_takes_its_logs_along_and_no_others(directories: Dire
     directories.stop(manager)
     assert not (directories.root / "x" / ".kafka_cleanshutdown").exists()
     assert (directories.root / "y" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_full_disk_takes_nothing_offline(directories: Directories) -> None:
+    manager = directories.start()
+    log = manager.get_or_create(A0, None, {}, is_new=True)
+    manager.io.disk_failed(log, OSError(errno.ENOSPC, "No space left on device"))
+    assert manager.get(A0) is log
+    append(log)
 
 
 def test_an_unusable_directory_is_offline_and_the_others_go_on(directories: Directories) -> None:
