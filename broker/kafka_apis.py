@@ -281,7 +281,7 @@ class KafkaApis:
             return self._encode_error(context, served, pending.request, error)
 
     def _encode(self, context: RequestContext, served: ServedVersion, response: Any) -> list[Any]:
-        parts: list[Any] = response.parts if type(response) is EncodedResponse else served.encode(response)
+        parts: list[Any] = [*response.parts] if type(response) is EncodedResponse else served.encode(response)
         prefix = served.prefix
         if len(parts) == 1 and type(body := parts[0]) is bytes and len(body) < _JOIN_BELOW:
             parts[0] = prefix.pack(len(body) + prefix.size - 4, context.correlation_id) + body

@@ -51,7 +51,8 @@ class Acceptor:
         self._sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             self._sock.setblocking(False)
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if port:  # else the system might choose a port that another broker has bound and not opened yet
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 self._sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
             if settings.socket_receive_buffer_bytes > 0:  # has to be known when a connection's window is agreed on
@@ -63,6 +64,7 @@ class Acceptor:
         self.port: int = self._sock.getsockname()[1]
 
     def start(self) -> None:
+        """Raises OSError where another process that bound the same address was faster."""
         self._sock.listen(self._settings.socket_listen_backlog_size)
         self._resume()
 

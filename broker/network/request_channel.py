@@ -119,24 +119,30 @@ class RequestChannel:
         pending.begin(self._answered)
 
     def _answered(self, pending: PendingAnswer) -> None:
-        if pending.context.api_key not in PARKED:
-            self.in_work -= 1
-            self._feed()
         if pending.kept_bytes:
             self._budget.release(pending.kept_bytes)
         connection = pending.connection
         if connection.closed:
             release(pending.parts or ())
-            return
+        else:
+            self._release_answers(connection)
+            connection.answered()
+        if pending.context.api_key not in PARKED:
+            self.in_work -= 1
+            if self._hungry:
+                connection.processor.loop.call_soon(self._feed)
+
+    def _release_answers(self, connection: Connection) -> None:
+        """Hand over the answers that no earlier one holds back any more."""
         waiting = connection.waiting
         while waiting:
             head = waiting[0]
             if isinstance(head, PendingAnswer):
                 if not head.ready:
-                    break
+                    return
                 if head.failure is not None:
                     self._give_up(connection, head.failure)
-                    break
+                    return
                 parts = head.parts
                 if connection.context is None:
                     head.context.frame_kept = False
@@ -146,7 +152,6 @@ class RequestChannel:
             waiting.popleft()
             if parts is not None:
                 connection.out.add(parts)
-        connection.answered()
 
     def _give_up(self, connection: Connection, reason: str) -> None:
         """A request failed without an answer: none behind it gets one."""
@@ -157,10 +162,14 @@ class RequestChannel:
         connection.muted |= ENDING
 
     def _feed(self) -> None:
-        """Let as many connections go on as there is room for requests."""
-        for _ in range(min(len(self._hungry), self._settings.queued_max_requests - self.in_work)):
+        """Let connections go on while there is room for requests."""
+        deadline = perf_counter_ns() + NS_A_WAKE_UP
+        while self._hungry and self.in_work < self._settings.queued_max_requests:
             connection = self._hungry.popleft()
-            connection.processor.loop.call_soon(connection.unmute, NO_ROOM)
+            connection.unmute(NO_ROOM)
+            if self._hungry and perf_counter_ns() > deadline:
+                connection.processor.loop.call_soon(self._feed)
+                return
 
 
 def _log_close(connection: Connection, reason: str) -> None:

@@ -53,14 +53,17 @@ class SocketServer:
                 bound.append(self._bind(listener))
             except OSError as error:
                 self.stop_accepting()
-                raise OSError(error.errno, f"cannot listen on {listener}: {error.strerror or error}") from error
+                raise _cannot_listen(listener, error) from error
         self.endpoints = (*self.endpoints, *bound)
         return tuple(bound)
 
     def start(self) -> None:
-        """Accept connections. Until then they are refused."""
+        """Accept connections. Until then they are refused. Raises OSError naming the listener."""
         for acceptor in self._acceptors:
-            acceptor.start()
+            try:
+                acceptor.start()
+            except OSError as error:
+                raise _cannot_listen(acceptor.listener, error) from error
 
     def reconfigure(self) -> None:
         """The settings object has changed: limits of connections take effect at once."""
@@ -109,3 +112,7 @@ class SocketServer:
         return Acceptor(
             self._loop, self._timer, self._settings, self.limits, self.processor, listener, family, address, port
         )
+
+
+def _cannot_listen(listener: Endpoint, error: OSError) -> OSError:
+    return OSError(error.errno, f"cannot listen on {listener}: {error.strerror or error}")

@@ -145,6 +145,26 @@ async def test_queued_max_requests_holds_back_work_and_not_long_polls(monkeypatc
             assert await client.correlation_id() == 1
 
 
+async def test_room_is_passed_on_by_those_who_do_not_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Harness(monkeypatch, queued_max_requests=1) as harness:
+        work = harness.handlers["metadata"] = Parked(MetadataResponse)
+        first, gone, quick, last = [await harness.connect() for _ in range(4)]
+        first.send(metadata_frame(1))
+        await until(has(work.futures, 1))
+        gone.send(metadata_frame(2))
+        await until(has(harness.server.processor.channel._hungry, 1))
+        quick.send(fetch_frame(3))
+        await until(has(harness.server.processor.channel._hungry, 2))
+        last.send(metadata_frame(4))
+        await until(has(harness.server.processor.channel._hungry, 3))
+        harness.server.processor.channel._hungry[0].close()
+        work.release(0)
+        assert await quick.correlation_id() == 3
+        await until(has(work.futures, 2))
+        work.release(1)
+        assert await last.correlation_id() == 4
+
+
 async def test_a_long_pipeline_gives_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Harness(monkeypatch) as harness:
         greedy, modest = await harness.connect(), await harness.connect()
