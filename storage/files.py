@@ -4,7 +4,7 @@ A slice holds a counted reference to an OpenFile, never a bare descriptor: a seg
 drops its own reference, and the descriptor lives on until the last slice is sent.
 
 The event loop must not wait for a disk, so it reads with preadv(RWF_NOWAIT), which fails where the page cache lacks the
-bytes: `WouldBlock` then tells the caller to repeat the read in a thread. Where the system or the file system refuses
+bytes: `WouldBlock` then tells the caller to have a thread pull them in. Where the system or the file system refuses
 that flag (macOS, tmpfs, overlayfs), a PageCache counts as cached what was appended or read lately, and nothing else.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -27,7 +28,24 @@ UNLIMITED = 1 << 62
 
 
 class WouldBlock(Exception):
-    """The bytes are not in the page cache: repeat the read with blocking=True, outside the event loop."""
+    """The bytes are not in the page cache. Have a thread `pull_in` what is missing, then repeat the read.
+
+    More may be missing then (a read looks at headers first), or pages may be gone again: after a few rounds read with
+    blocking=True.
+    """
+
+    def __init__(self, file: OpenFile, position: int, length: int) -> None:
+        super().__init__(f"{length} bytes at {position} of {file.path}")
+        self._file = file
+        self._position = position
+        self._length = length
+
+    def pull_in(self) -> None:
+        """Wait for the disk. Safe in a thread whatever happens to the log: a failure shows in the read that follows."""
+        at, end = self._position, self._position + self._length
+        with suppress(OSError):
+            while at < end and self._file.read(at, min(_PIECE, end - at), blocking=True):
+                at += _PIECE
 
 
 class PageCache:
@@ -111,17 +129,17 @@ class OpenFile:
             try:
                 got = os.preadv(self.fd, (buffer,), position, _NOWAIT)
             except BlockingIOError:
-                raise WouldBlock from None
+                raise WouldBlock(self, position, length) from None
             except OSError as error:
                 if error.errno not in _REFUSED:
                     raise
                 cache.nowait = False
             else:
                 if got < length:  # the rest is not cached, or there is none: only a blocking read can tell
-                    raise WouldBlock
+                    raise WouldBlock(self, position, length)
                 return buffer
         if not cache.has(self.number, position, length):
-            raise WouldBlock
+            raise WouldBlock(self, position, length)
         return os.pread(self.fd, length, position)
 
     def is_cached(self, position: int, length: int) -> bool:

@@ -45,7 +45,8 @@ logger = logging.getLogger(__name__)
 LATEST_PRODUCE = 13
 _ZSTD_SINCE = 7  # Produce version
 _ASSIGN = Struct(">qii")  # base offset, length, leader epoch
-_DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+# A full disk only refuses; a file that was closed under a reading thread is not the disk's fault.
+_HARMLESS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EBADF))
 
 
 class AppendInfo:
@@ -403,9 +404,9 @@ class Log:
         self.latest_epoch = self.leader_epochs.latest_epoch
 
     def storage_error(self, error: OSError) -> KafkaError:
-        """The KafkaError for a failed file operation. A full disk only refuses; any other failure is the host's."""
+        """The KafkaError for a failed file operation, which the host is told of unless it is harmless."""
         logger.error("%r in %s: %s", self, self.directory, error)
-        if error.errno not in _DISK_FULL:
+        if error.errno not in _HARMLESS:
             self.host.disk_failed(self, error)
         return KafkaError(Errors.KAFKA_STORAGE_ERROR)
 

@@ -45,7 +45,7 @@ def read(log: Log, offset: int, max_bytes: int, max_offset: int, min_one: bool, 
     The last batch may be cut off by max_bytes; with `min_one` the first one is whole. `max_offset` is the high
     watermark, last stable offset or log end, by who asks. Raises KafkaError OFFSET_OUT_OF_RANGE outside
     [log start, log end], UNKNOWN_SERVER_ERROR for negative max_bytes, KAFKA_STORAGE_ERROR; WouldBlock when the bytes
-    are not cached and `blocking` is not set (then repeat it in a thread, with blocking=True).
+    are not cached and `blocking` is not set.
     """
     end = log.log_end_offset
     if not log.log_start_offset <= offset <= end:
@@ -106,7 +106,7 @@ def _take(segment: Segment, position: int, length: int, blocking: bool) -> FileS
         found.pull_in()
         return found
     if not segment.file.is_cached(position, length):
-        raise WouldBlock
+        raise WouldBlock(segment.file, position, length)
     return segment.slice(position, length)
 
 

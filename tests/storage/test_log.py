@@ -269,6 +269,22 @@ class TestFailingDisk:
         assert isinstance(log.host, InlineHost)
         assert log.host.failed == []
 
+    def test_a_disk_that_is_full_for_the_index_refuses(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        log = make_log(tmp_path, index_interval_bytes=0)
+        append(log)
+        with monkeypatch.context() as patch:
+
+            def full(*_: Any) -> None:
+                raise OSError(errno.ENOSPC, "full")
+
+            patch.setattr(type(log.active.time_index), "reserve", full)
+            with pytest.raises(KafkaError):
+                append(log)
+        assert (log.active.offset_index.entries, log.active.time_index.entries) == (0, 0)
+        append(log, batch(2))
+        assert offsets(log) == [(0, 0), (1, 2)]
+        assert (log.active.offset_index.entries, log.active.time_index.entries) == (1, 1)
+
     def test_a_broken_disk_is_reported(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log = make_log(tmp_path)
 
