@@ -101,6 +101,12 @@ class Client:
     def close(self) -> None:
         self.writer.close()
 
+    def reset(self) -> None:
+        """Close with a reset instead of an orderly end."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
 
 class Harness:
     """`handlers[module name]` is what answers; by default Produce, Fetch and Metadata answer at once, empty."""

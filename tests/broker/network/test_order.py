@@ -311,7 +311,7 @@ async def test_a_reset_while_an_answer_is_outstanding(monkeypatch: pytest.Monkey
         client = await harness.connect()
         client.send(fetch_frame(1))
         await until(lambda: len(parked.futures) == 1)
-        client.writer.transport.abort()
+        client.reset()
+        await until(lambda: not harness.connections)  # at once, not when the answer is there
         parked.release(0)
-        await until(lambda: not harness.connections)
         assert await (await harness.connect()).call(metadata_frame(1))

@@ -77,7 +77,7 @@ async def test_a_stalled_reader_whose_file_is_deleted(
         await until(lambda: file._references == 3)
         file.path.unlink()
         file.release()
-        gone.writer.transport.abort()
+        gone.reset()
         await until(lambda: file._references == 1)
         answer = await client.answer()
         assert answer[4:] == b"head" + content + b"tail"
