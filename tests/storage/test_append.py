@@ -15,6 +15,7 @@ from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.records import record
 from pybroker.protocol.records.header import BatchHeader, crc32c, read_header
 from pybroker.protocol.records.legacy import encode_message
+from pybroker.protocol.records.record import Record
 from pybroker.storage.append import InvalidProduce, RecordsRejected, prepare
 from pybroker.storage.log import Log
 from tests.storage.logs import NOW, append, batch, content, host, make_log
@@ -167,13 +168,14 @@ def test_accepted(records: memoryview, version: int, validate: bool, tmp_path: P
 @pytest.mark.parametrize(("records", "code"), [row[1:] for row in DAMAGED_INSIDE],
                          ids=[row[0] for row in DAMAGED_INSIDE])  # fmt: skip
 def test_damaged_inside(records: memoryview, code: Errors, tmp_path: Path) -> None:
-    careless, careful = make_log(tmp_path), make_log(tmp_path, name="u-0", validate_records=True)
-    assert append(careless, fresh(records)).first_offset == 0
-    with pytest.raises(KafkaError) as refusal:
-        append(careful, fresh(records))
-    assert refusal.value.code == code
-    assert refusal.value.message is None  # Kafka tells only its own log
-    assert careful.log_end_offset == 0
+    assert append(make_log(tmp_path), fresh(records)).first_offset == 0
+    for name, setting in (("u-0", {"validate_records": True}), ("c-0", {"cleanup_policy": "compact"})):
+        careful = make_log(tmp_path, name=name, **setting)
+        with pytest.raises(KafkaError) as refusal:
+            append(careful, fresh(records))
+        assert refusal.value.code == code
+        assert refusal.value.message is None  # Kafka tells only its own log
+        assert careful.log_end_offset == 0
 
 
 def test_only_whole_request_errors_and_record_errors_have_messages(tmp_path: Path) -> None:
@@ -256,6 +258,20 @@ def test_null_key_in_a_compacted_topic(tmp_path: Path) -> None:
         "One or more records have been rejected due to 2 record errors in total, and only showing the first three "
         f"errors at most: [RecordError(batchIndex=0, message='{text}'), RecordError(batchIndex=1, message='{text}')]"
     )
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_keys_are_looked_for_quickly(codec: Codec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = make_log(tmp_path, cleanup_policy="compact")
+    mixed = [Record(at, NOW + at * 100_000, b"" if at % 2 else b"k" * at, bytes(at * 50)) for at in range(100)]
+    with monkeypatch.context() as patch:
+        patch.setattr("pybroker.storage.append.validate_and_assign", None)
+        append(log, memoryview(record.build_batch(mixed, codec=codec)))
+    for missing in (0, 57, 99):
+        mixed[missing] = mixed[missing]._replace(key=None)
+        with pytest.raises(RecordsRejected) as refusal:
+            append(log, memoryview(record.build_batch(mixed, codec=codec)))
+        assert missing in [index for index, _ in refusal.value.record_errors]
 
 
 @pytest.mark.parametrize("name", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])

@@ -88,6 +88,23 @@ def test_large_ranges_are_probed_at_several_places(path: Path, monkeypatch: pyte
     assert not file.is_cached(0, 2 * MIB)
 
 
+def test_pages_that_the_kernel_dropped(path: Path) -> None:
+    """The real thing, where system and file system do as they are told."""
+    file = OpenFile(path, PageCache(nowait=True))
+    if not file.cache.nowait or not hasattr(os, "posix_fadvise"):
+        pytest.skip("no RWF_NOWAIT on this system")
+    os.fsync(file.fd)
+    os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    if file.is_cached(MIB, 100):
+        pytest.skip("pages stay where they are")
+    if not file.cache.nowait:
+        pytest.skip("the file system refuses RWF_NOWAIT")
+    with pytest.raises(WouldBlock) as missing:
+        file.read(0, MIB + 7)
+    missing.value.pull_in()
+    assert file.read(0, MIB + 7) == path.read_bytes()[: MIB + 7]
+
+
 def test_a_refused_flag_turns_to_the_fallback(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> int:
         raise OSError(errno.EOPNOTSUPP, "not here")
