@@ -2,8 +2,8 @@
 
 Everything here runs on the event loop's thread, except what is handed to the host's threads: fsync and the deletion of
 files. The common append, one batch as every client of today sends it, is straight-line code over the batch's header:
-check, put base offset and leader epoch into the batch where it lies, one write. All else goes through
-`pybroker.storage.append`. Reading, searching by time and retention are in log_read, log_time and retention.
+check, put base offset and leader epoch into the batch where it lies, one write. Every other append is in log_append,
+reading in log_read, searching by time in log_time, what goes in retention and log_truncate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from pybroker.protocol.errors import Errors, KafkaError
@@ -24,64 +23,29 @@ from pybroker.protocol.records.header import (
     LOG_OVERHEAD,
     MAGIC_V2,
     TRANSACTIONAL_FLAG,
-    BatchHeader,
     crc32c,
 )
 from pybroker.protocol.types import TopicPartition
-from pybroker.storage import log_flush, log_read, log_time, log_truncate, retention
-from pybroker.storage.append import AppendRules, prepare, read_batches
+from pybroker.storage import log_append, log_flush, log_read, log_time, log_truncate, retention
+from pybroker.storage.append import AppendRules
 from pybroker.storage.leader_epochs import LeaderEpochCache
+from pybroker.storage.log_append import ASSIGN, AppendInfo
 from pybroker.storage.log_host import LogHost
 from pybroker.storage.log_read import LogRead
-from pybroker.storage.producer_state import CompletedTransaction, ProducerStates, last_sequence_of
-from pybroker.storage.segment import Segment, Written
-from pybroker.storage.txn_index import AbortedTransaction
+from pybroker.storage.producer_state import ProducerStates, last_sequence_of
+from pybroker.storage.segment import Segment
 
 if TYPE_CHECKING:
     from pybroker.config import LogConfig
+
+__all__ = ["LATEST_PRODUCE", "AppendInfo", "Log"]
 
 logger = logging.getLogger(__name__)
 
 LATEST_PRODUCE = 13
 _ZSTD_SINCE = 7  # Produce version
-_ASSIGN = Struct(">qii")  # base offset, length, leader epoch
 # A full disk only refuses; a file that was closed under a reading thread is not the disk's fault.
 _HARMLESS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EBADF))
-
-
-class AppendInfo:
-    """What an append did. Offsets are those of the log; times in ms, -1 for none.
-
-    A duplicate has the offsets of the first time it was appended, and bytes 0. first_offset -1: there was nothing.
-    """
-
-    __slots__ = (
-        "bytes",
-        "duplicate",
-        "first_offset",
-        "last_offset",
-        "log_append_time",
-        "log_start_offset",
-        "max_timestamp",
-    )
-
-    def __init__(
-        self,
-        first_offset: int,
-        last_offset: int,
-        max_timestamp: int,
-        size: int,
-        log_start_offset: int,
-        log_append_time: int = -1,
-        duplicate: bool = False,
-    ) -> None:
-        self.first_offset = first_offset
-        self.last_offset = last_offset
-        self.max_timestamp = max_timestamp
-        self.bytes = size
-        self.log_start_offset = log_start_offset
-        self.log_append_time = log_append_time
-        self.duplicate = duplicate
 
 
 class Log:
@@ -204,7 +168,6 @@ class Log:
         *,
         version: int = LATEST_PRODUCE,
         from_client: bool = True,
-        requested_by_coordinator: bool = False,
     ) -> AppendInfo | Awaitable[AppendInfo]:
         """Give the batches their offsets, in place, and write them; `records` must be writable.
 
@@ -236,7 +199,7 @@ class Log:
                     records, size, leader_epoch, last_delta, max_timestamp,
                     producer_id, producer_epoch, base_sequence, attributes,
                 )  # fmt: skip
-        return self._append_checked(records, leader_epoch, version, from_client, requested_by_coordinator)
+        return log_append.append_checked(self, records, leader_epoch, version, from_client)
 
     def _append(
         self,
@@ -263,11 +226,11 @@ class Log:
         segment = self.active
         position = segment.size
         if position + size > segment.max_size or max_timestamp > segment.roll_after or last > segment.max_offset:
-            segment = self._make_room(size, last, max_timestamp)
+            segment = self.make_room(size, last, max_timestamp)
             position = segment.size
         if leader_epoch != self.latest_epoch:
-            self._assign_epoch(leader_epoch, first)
-        _ASSIGN.pack_into(records, 0, first, size - LOG_OVERHEAD, leader_epoch)
+            self.assign_epoch(leader_epoch, first)
+        ASSIGN.pack_into(records, 0, first, size - LOG_OVERHEAD, leader_epoch)
         try:
             segment.append(records, size, last, max_timestamp)
         except OSError as error:
@@ -282,121 +245,12 @@ class Log:
         info = AppendInfo(first, last, max_timestamp, size, self.log_start_offset)
         return info if last < self.flush_at else log_flush.flush_then(self, info)
 
-    def _append_checked(
-        self, records: memoryview, leader_epoch: int, version: int, from_client: bool, requested_by_coordinator: bool
-    ) -> AppendInfo | Awaitable[AppendInfo]:
-        """The general append: any format and setting, several batches, control batches; and all refusals."""
-        now_ms = self.host.clock.now_ms()
-        prepared = prepare(records, self.rules, version=version, now_ms=now_ms, from_client=from_client)
-        if prepared is None:  # nothing whole was sent, which only Produce 0-2 may
-            return AppendInfo(-1, -1, -1, 0, self.log_start_offset)
-        batch, header = prepared
-        if header.producer_id >= 0:
-            duplicate = self._check_producer(batch, header, from_client)
-            if duplicate is not None:
-                return duplicate
-        first = self.log_end_offset
-        last = first + header.last_offset_delta
-        segment = self._make_room(len(batch), last, header.max_timestamp)
-        if leader_epoch != self.latest_epoch:
-            self._assign_epoch(leader_epoch, first)
-        _ASSIGN.pack_into(batch, 0, first, header.length, leader_epoch)
-        try:
-            position = segment.append(batch, len(batch), last, header.max_timestamp)
-        except OSError as error:
-            raise self.storage_error(error) from error
-        self.log_end_offset = last + 1
-        self.tail_offset, self.tail_position = first, position
-        if header.producer_id >= 0:
-            self._update_producer(segment, header._replace(base_offset=first), batch)
-        append_time = now_ms if self.rules.log_append_time else -1
-        info = AppendInfo(first, last, header.max_timestamp, len(batch), self.log_start_offset, append_time)
-        return info if last < self.flush_at else log_flush.flush_then(self, info)
-
-    def _check_producer(self, batch: memoryview, header: BatchHeader, from_client: bool) -> AppendInfo | None:
-        if header.is_control:
-            self.producers.check_control(header, batch)
-            return None
-        duplicate = self.producers.check(
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            last_sequence_of(header.base_sequence, header.last_offset_delta),
-            header.is_transactional,
-            from_client=from_client,
-        )
-        if duplicate is None:
-            return None
-        return AppendInfo(
-            duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, 0, self.log_start_offset,
-            duplicate.timestamp, True,
-        )  # fmt: skip
-
-    def _update_producer(self, segment: Segment, header: BatchHeader, batch: memoryview) -> None:
-        """A batch with a producer id has been written: note it, and the transaction that it ends."""
-        completed = self.producers.replay(header, batch)
-        if completed is not None:
-            self.note_completed(segment, completed)
-
-    def note_completed(self, segment: Segment, completed: CompletedTransaction) -> None:
-        """A marker in `segment` has decided a transaction."""
-        self.has_markers = True
-        if completed.aborted:
-            segment.txn_index.append(
-                AbortedTransaction(
-                    completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
-                )
-            )
-
     def append_as_follower(self, records: memoryview) -> AppendInfo:
-        """Write what the leader sent, as it is; a batch that is cut off at the end is passed over.
+        """See log_append.append_as_follower."""
+        return log_append.append_as_follower(self, records)
 
-        Raises KafkaError CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE when the offsets do not follow this log's end,
-        KAFKA_STORAGE_ERROR.
-        """
-        batches = read_batches(records, self.log_end_offset)
-        if not batches:
-            return AppendInfo(-1, -1, -1, 0, self.log_start_offset)
-        start = 0
-        while start < len(batches):
-            start = self._append_run(records, batches, start)
-        first, last = batches[0][1], batches[-1][1]
-        max_timestamp = max(header.max_timestamp for _, header in batches)
-        size = batches[-1][0] + last.size - batches[0][0]
-        return AppendInfo(first.base_offset, last.last_offset, max_timestamp, size, self.log_start_offset)
-
-    def _append_run(self, records: memoryview, batches: list[tuple[int, BatchHeader]], start: int) -> int:
-        """Write, in one go, the batches from `start` on that fit into one segment; the number of the next."""
-        at, header = batches[start]
-        segment = self._make_room(header.size, header.last_offset, header.max_timestamp, header.base_offset)
-        written: list[Written] = []
-        end = at
-        for end_at, following in batches[start:]:
-            if written and (
-                segment.size + end_at + following.size - at > segment.max_size
-                or following.max_timestamp > segment.roll_after
-                or following.last_offset > segment.max_offset
-            ):
-                break
-            written.append(Written(following.size, following.last_offset, following.max_timestamp))
-            end = end_at + following.size
-        run = batches[start : start + len(written)]
-        for _, header in run:
-            if header.leader_epoch > self.latest_epoch:
-                self._assign_epoch(header.leader_epoch, header.base_offset)
-        try:
-            position = segment.append_all(records[at:end], written)
-        except OSError as error:
-            raise self.storage_error(error) from error
-        self.log_end_offset = run[-1][1].last_offset + 1
-        one_batch = len(run) == 1 and header.magic == MAGIC_V2
-        self.tail_offset, self.tail_position = (header.base_offset if one_batch else -1), position
-        for batch_at, header in run:
-            if header.producer_id >= 0:
-                self._update_producer(segment, header, records[batch_at : batch_at + header.size])
-        return start + len(run)
-
-    def _assign_epoch(self, epoch: int, start_offset: int) -> None:
+    def assign_epoch(self, epoch: int, start_offset: int) -> None:
+        """Batches of this leader epoch begin at `start_offset`. KafkaError KAFKA_STORAGE_ERROR."""
         try:
             self.leader_epochs.assign(epoch, start_offset)
         except OSError as error:
@@ -412,8 +266,11 @@ class Log:
 
     # --- rolling -------------------------------------------------------------------------------------------------
 
-    def _make_room(self, size: int, last_offset: int, max_timestamp: int, first_offset: int | None = None) -> Segment:
-        """The segment for a batch of `size` bytes: the active one, or a new one if that has to be rolled."""
+    def make_room(self, size: int, last_offset: int, max_timestamp: int, first_offset: int | None = None) -> Segment:
+        """The segment for a batch of `size` bytes: the active one, or a new one if that has to be rolled.
+
+        KafkaError RECORD_LIST_TOO_LARGE for more than a segment can hold, KAFKA_STORAGE_ERROR.
+        """
         if size > self.config.segment_bytes:
             error = KafkaError(Errors.RECORD_LIST_TOO_LARGE)
             error.add_note(f"{size} bytes in one batch are more than segment.bytes={self.config.segment_bytes}")

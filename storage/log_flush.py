@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from pybroker.protocol.errors import Errors, KafkaError
 
 if TYPE_CHECKING:
-    from pybroker.storage.log import AppendInfo, Log
+    from pybroker.storage.log import Log
+    from pybroker.storage.log_append import AppendInfo
     from pybroker.storage.segment import Segment
 
 
