@@ -313,11 +313,20 @@ class LogManager:
         return config
 
     def _config_changed(self, names: frozenset[str]) -> None:
-        self._configs.clear()
-        expiration_ms = self.config.int("producer.id.expiration.ms")
-        for log in self.logs.values():
-            log.producers.expiration_ms = expiration_ms
-            log.update_config(self._log_config(log.config.overrides))
+        """The broker's settings have changed: most do not concern the logs."""
+        if "producer.id.expiration.ms" in names:
+            for log in self.logs.values():
+                log.producers.expiration_ms = self.config.int("producer.id.expiration.ms")
+        replaced: dict[LogConfig, LogConfig] = {}
+        for key, old in self._configs.items():
+            new = LogConfig.from_broker(self.config, dict(key))
+            if any(getattr(old, name) != getattr(new, name) for name in LogConfig.__slots__):
+                replaced[old] = self._configs[key] = new
+        if replaced:
+            for log in self.logs.values():
+                config = replaced.get(log.config)
+                if config is not None:
+                    log.update_config(config)
 
     # --- failure, description, end -------------------------------------------------------------------------------
 
