@@ -12,7 +12,6 @@ it), unless the last entry's timestamp is as large.
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
@@ -179,7 +178,7 @@ class Segment:
         self.config = config
         self.max_size = config.segment_bytes
         jitter = min(config.segment_jitter_ms, config.segment_ms)
-        self._roll_ms = config.segment_ms - (random.randrange(jitter) if jitter > 0 else 0)
+        self._roll_ms = config.segment_ms - (int.from_bytes(os.urandom(8)) % jitter if jitter > 0 else 0)
         self._set_roll_after()
 
     def append(self, records: memoryview, size: int, last_offset: int, max_timestamp: int) -> int:
