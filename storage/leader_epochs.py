@@ -7,7 +7,9 @@ but synced only by `flush`, as recovery brings entries back from the batches.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,10 +122,17 @@ class LeaderEpochCache:
             self._changed()
 
     def flush(self) -> None:
-        """Write the file durably if something changed since; blocks, for a thread."""
-        if self._unsynced:
-            self._unsynced = False
-            self._write(sync=True)
+        """Make the file durable if it was changed since; blocks, for a thread.
+
+        It only syncs, and never writes, so it may run beside a change: that marks the file as unsynced again.
+        """
+        if not self._unsynced:
+            return
+        self._unsynced = False
+        with suppress(FileNotFoundError):  # the partition has been deleted meanwhile
+            with open(self._path, "rb") as file:
+                os.fsync(file.fileno())
+            checkpoints.sync_directory(self._path.parent)
 
     def moved(self, directory: Path) -> None:
         """The partition directory has a new name."""
@@ -131,9 +140,6 @@ class LeaderEpochCache:
 
     def _changed(self) -> None:
         self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
-        self._unsynced = True
-        self._write(sync=False)
-
-    def _write(self, *, sync: bool) -> None:
         lines = [f"{epoch} {start}" for epoch, start in zip(self._epochs, self._starts, strict=True)]
-        checkpoints.write_lines(self._path, lines, sync=sync)
+        checkpoints.write_lines(self._path, lines, sync=False)
+        self._unsynced = True

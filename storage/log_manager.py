@@ -25,6 +25,7 @@ from pybroker.storage import checkpoints
 from pybroker.storage.checkpoints import CorruptCheckpoint
 from pybroker.storage.directory import DELETE_SUFFIX, partition_directory, suffixed_directory
 from pybroker.storage.files import PageCache
+from pybroker.storage.leader_epochs import LeaderEpochCache
 from pybroker.storage.loader import Loading, load_partition
 from pybroker.storage.log import Log
 from pybroker.storage.log_directory import LogDirectory
@@ -37,6 +38,7 @@ from pybroker.storage.meta_properties import (
     write_meta_properties,
 )
 from pybroker.storage.partition_metadata import write_topic_id
+from pybroker.storage.producer_state import ProducerStates
 from pybroker.storage.startup import Found, Startup
 
 logger = logging.getLogger(__name__)
@@ -228,19 +230,26 @@ class LogManager:
     ) -> Log:
         path = directory.path / partition_directory(topic_partition)
         directory.make_way(topic_partition)
-        path.mkdir(exist_ok=True)
+        try:
+            path.mkdir()
+        except FileExistsError:  # left by a creation that failed half-way
+            if topic_id is not None:
+                write_topic_id(path, topic_id)
+            expiration_ms = self.config.int("producer.id.expiration.ms")
+            loading = Loading(path, self._log_config(overrides), False, 0, 0, expiration_ms, self.clock.now_ms())
+            return self._open_log(topic_partition, loading)
         if topic_id is not None:
             write_topic_id(path, topic_id)
-        loading = Loading(
+        log = Log(
+            topic_partition,
             path,
             self._log_config(overrides),
-            clean=True,
-            recovery_point=0,
-            log_start_offset=0,
-            expiration_ms=self.config.int("producer.id.expiration.ms"),
-            now_ms=self.clock.now_ms(),
+            self.io,
+            segments=[],
+            producers=ProducerStates(path, expiration_ms=self.config.int("producer.id.expiration.ms")),
+            leader_epochs=LeaderEpochCache(path),
+            topic_id=topic_id,
         )
-        log = self._open_log(topic_partition, loading)
         logger.info("Created the log of %s in %s", topic_partition, path)
         return log
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -77,13 +78,38 @@ def test_truncating(cache: LeaderEpochCache) -> None:
     assert cache.entries == [(5, 100)]
 
 
-def test_kafkas_files_are_read(tmp_path: Path) -> None:
+def test_kafkas_files_are_read_and_written(tmp_path: Path) -> None:
     _, directory = disk.unpack("cluster-broker-3", tmp_path)
     for path in directory.rglob(FILE_NAME):
         text = path.read_text()
-        cache = LeaderEpochCache.load(path.parent)
-        cache._write(sync=True)
-        assert path.read_text() == text
+        read = LeaderEpochCache.load(path.parent)
+        written = LeaderEpochCache(tmp_path)
+        for entry in read.entries:
+            written.assign(*entry)
+        assert not read.entries or (tmp_path / FILE_NAME).read_text() == text
+
+
+def test_flushing_beside_changes(tmp_path: Path) -> None:
+    cache = LeaderEpochCache(tmp_path)
+    cache.flush()
+    done = threading.Event()
+    failures: list[OSError] = []
+
+    def flush() -> None:
+        while not done.is_set():
+            try:
+                cache.flush()
+            except OSError as error:
+                failures.append(error)
+
+    thread = threading.Thread(target=flush)
+    thread.start()
+    for epoch in range(200):
+        cache.assign(epoch, epoch)
+    done.set()
+    thread.join()
+    assert not failures
+    assert LeaderEpochCache.load(tmp_path).latest_epoch == 199
 
 
 def test_an_unreadable_file_names_itself_and_the_remedy(tmp_path: Path) -> None:

@@ -133,6 +133,17 @@ def test_a_topic_id_is_settled_once(directories: Directories) -> None:
         manager.get_or_create(A0, random_uuid(), {})
 
 
+def test_a_creation_that_failed_half_way_is_taken_up_again(directories: Directories) -> None:
+    manager = directories.start()
+    left = directories.root / "d" / "a-0"
+    left.mkdir()
+    (left / "00000000000000000000.log").touch()
+    log = manager.get_or_create(A0, random_uuid(), {}, is_new=True)
+    append(log, 3)
+    directories.kill(manager)
+    assert directories.start().logs[A0].log_end_offset == 3
+
+
 def test_settings_reach_the_logs_of_their_topic(directories: Directories) -> None:
     manager = directories.start()
     a = manager.get_or_create(A0, None, {}, is_new=True)
