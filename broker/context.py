@@ -18,7 +18,7 @@ class CloseConnection(Exception):
 
 
 class EncodedResponse:
-    """A response body that a handler encoded itself, in parts as an encoder returns them: Metadata joins cached pieces."""
+    """A response body that a handler encoded itself, in parts as an encoder returns them."""
 
     __slots__ = ("parts", "throttle_time_ms")
 

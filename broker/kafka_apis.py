@@ -45,7 +45,7 @@ HANDLERS: dict[int, Handler] = {
     19: Handler("create_topics", 0, 7),
     20: Handler("delete_topics", 0, 6),
     21: Handler("delete_records", 0, 2),
-    22: Handler("init_producer_id", 0, 6),
+    22: Handler("init_producer_id", 0, 5),  # 6 is not served by any release yet (KIP-939)
     23: Handler("offset_for_leader_epoch", 0, 4),
     29: Handler("describe_acls", 0, 3),
     30: Handler("create_acls", 0, 3),

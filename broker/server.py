@@ -179,7 +179,12 @@ class Broker:
 
         return Controller(
             services.store,
-            LocalChannel(services.broker_id, services.replica_manager, services.metadata_cache),
+            LocalChannel(
+                services.broker_id,
+                services.replica_manager,
+                services.metadata_cache,
+                topic_gone=lambda topic: services.configs.forget(f"topics/{topic}"),
+            ),
             _node(self.config, services.broker_id, bound),
             inter_broker_listener=self.config.inter_broker_listener,
             clock=self.clock,

@@ -48,13 +48,19 @@ def install(monkeypatch: pytest.MonkeyPatch, **contents: Any) -> None:
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
+# Versions that 4.3.1's schemas have and its brokers do not serve.
+UNSTABLE = {22: 6}
+
+
 @pytest.mark.parametrize("key", sorted(HANDLERS))
 def test_every_version_of_both_kafkas_is_served(key: int) -> None:
     served = HANDLERS[key]
     messages = importlib.import_module(f"pybroker.protocol.messages.{served.module}")
     name = "".join(word.capitalize() for word in served.module.split("_"))
     for message in (getattr(messages, name + "Request"), getattr(messages, name + "Response")):
-        assert key == message.API_KEY and (served.lowest, served.highest) == tuple(message.VERSIONS)
+        lowest, highest = message.VERSIONS
+        assert key == message.API_KEY
+        assert (served.lowest, served.highest) == (lowest, min(highest, UNSTABLE.get(key, highest + 1) - 1))
 
 
 def test_the_table_imports_neither_messages_nor_handlers() -> None:
