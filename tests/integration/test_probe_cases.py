@@ -29,7 +29,7 @@ NOT_SERVED = {
     **dict.fromkeys(("OffsetCommit", "OffsetFetch", "OffsetDelete", "ConsumerGroupHeartbeat"), "groups"),
     **dict.fromkeys(("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit"), "transactions"),
     **dict.fromkeys(("DescribeTransactions", "DescribeProducers"), "transactions"),
-    **dict.fromkeys(("SaslHandshake", "SaslAuthenticate", "CreateDelegationToken"), "security"),
+    **dict.fromkeys(("CreateDelegationToken",), "security"),
     **dict.fromkeys(("DescribeDelegationToken", "AlterUserScramCredentials"), "security"),
     **dict.fromkeys(("DescribeUserScramCredentials",), "security"),
     **dict.fromkeys(("DescribeClientQuotas", "AlterClientQuotas"), "quotas"),

@@ -108,6 +108,7 @@ class Message:
     versions: Versions
     flexible: Versions
     fields: list[Field]
+    unstable: bool  # the highest version is not served by default
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Message:
@@ -119,6 +120,7 @@ class Message:
             Versions.parse(raw["validVersions"]),
             Versions.parse(raw.get("flexibleVersions")),
             [Field.parse(each, structs) for each in raw["fields"]],
+            raw.get("latestVersionUnstable", False),
         )
 
 

@@ -1,0 +1,305 @@
+"""Scripts of heartbeats of the consumer protocol (tests/scripts/consumer_group/*.txt), and what runs them.
+
+One step a line, its answer on the lines after it, indented. The answers were recorded from Apache Kafka 4.3.1:
+
+    python -m tests.support.consumer_scripts HOST:PORT tests/scripts/consumer_group/*.txt
+
+runs the scripts against a broker and writes its answers into them. Steps (members and groups go by short names):
+
+    topic NAME PARTITIONS       create a topic          partitions NAME N      give it more partitions
+    delete NAME                 delete it               wait MS                let time pass
+    join MEMBER key=value ..    a first heartbeat       beat MEMBER EPOCH key=value ..      any other
+    leave MEMBER key=value ..   a heartbeat with -1     describe [GROUP]       ConsumerGroupDescribe
+    commit MEMBER EPOCH TP      OffsetCommit            fetch MEMBER EPOCH TP  OffsetFetch
+
+Keys: group, topics=a,b, regex, owned=t:0,1+u:0, timeout, instance, rack, assignor, v (the request's version). `-` is an
+empty string or list.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pybroker.protocol.errors import Errors
+from tests.support.wire import WireClient
+
+FOLDER = Path(__file__).resolve().parents[1] / "scripts" / "consumer_group"
+Values = dict[str, Any]
+STARTING = (Errors.COORDINATOR_NOT_AVAILABLE, Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.NOT_COORDINATOR)
+
+
+class Step(NamedTuple):
+    line: str
+    answer: list[str]
+
+
+class Side(Protocol):
+    """What a script runs against. Requests and answers are dicts by the schemas' names; topic ids as text."""
+
+    def create_topic(self, name: str, partitions: int) -> None: ...
+
+    def add_partitions(self, name: str, count: int) -> None: ...
+
+    def delete_topic(self, name: str) -> None: ...
+
+    def wait(self, ms: int) -> None: ...
+
+    def call(self, api: str, version: int, values: Values) -> Values: ...
+
+    def topic_ids(self) -> dict[str, str]: ...
+
+
+def read(path: Path) -> tuple[list[str], list[Step]]:
+    """The remarks at the top, and the steps."""
+    head: list[str] = []
+    steps: list[Step] = []
+    for line in path.read_text().splitlines():
+        if line.startswith("#") or not line.strip():
+            if not steps:
+                head.append(line)
+            else:
+                steps.append(Step(line, []))
+        elif line.startswith(" "):
+            steps[-1].answer.append(line.strip())
+        else:
+            steps.append(Step(line, []))
+    return head, steps
+
+
+def run(steps: list[Step], side: Side) -> Iterator[tuple[Step, list[str]]]:
+    """Every step with the answer it got."""
+    for step in steps:
+        if step.line.startswith("#") or not step.line.strip():
+            yield step, []
+        else:
+            yield step, _do(step.line, side)
+
+
+def _do(line: str, side: Side) -> list[str]:
+    word, *arguments = line.split()
+    plain = [each for each in arguments if "=" not in each]
+    keys = dict(each.split("=", 1) for each in arguments if "=" in each)
+    match word:
+        case "topic":
+            side.create_topic(plain[0], int(plain[1]))
+        case "partitions":
+            side.add_partitions(plain[0], int(plain[1]))
+        case "delete":
+            side.delete_topic(plain[0])
+        case "wait":
+            side.wait(int(plain[0]))
+        case "join":
+            keys = {"timeout": "300000", "owned": "-"} | keys
+            return _beat(side, plain[0], 0, keys)
+        case "leave":
+            return _beat(side, plain[0], -1, keys)
+        case "beat":
+            return _beat(side, plain[0], int(plain[1]), keys)
+        case "describe":
+            return _describe(side, plain[0] if plain else "g")
+        case "commit" | "fetch":
+            return _offsets(side, word, plain, keys)
+        case _:
+            raise ValueError(f"no such step: {line}")
+    return []
+
+
+def _text(value: str | None) -> str | None:
+    return "" if value == "-" else value
+
+
+def _names(value: str | None) -> list[str] | None:
+    return None if value is None else [] if value == "-" else value.split(",")
+
+
+def _beat(side: Side, member: str, epoch: int, keys: dict[str, str]) -> list[str]:
+    owned = keys.get("owned")
+    version = int(keys.get("v", "1"))
+    request: Values = {
+        "GroupId": _text(keys.get("group", "g")),
+        "MemberId": _text(member),
+        "MemberEpoch": epoch,
+        "InstanceId": _text(keys.get("instance")),
+        "RackId": _text(keys.get("rack")),
+        "RebalanceTimeoutMs": int(keys.get("timeout", "-1")),
+        "SubscribedTopicNames": _names(keys.get("topics")),
+        "ServerAssignor": _text(keys.get("assignor")),
+        "TopicPartitions": None if owned is None else _partitions(owned, side.topic_ids()),
+    }
+    if version > 0:
+        request["SubscribedTopicRegex"] = _text(keys.get("regex"))
+    answer = side.call("ConsumerGroupHeartbeat", version, request)
+    if answer["ErrorCode"]:
+        return [_error(answer)]
+    said = f"epoch {answer['MemberEpoch']}"
+    if answer["HeartbeatIntervalMs"]:
+        said += f" every {answer['HeartbeatIntervalMs']}"
+    if answer["Assignment"] is not None:
+        said += " has " + _assignment(answer["Assignment"]["TopicPartitions"], side.topic_ids())
+    return [said]
+
+
+def _partitions(text: str, ids: dict[str, str]) -> list[Values]:
+    if text == "-":
+        return []
+    parts = (each.split(":") for each in text.split("+"))
+    return [{"TopicId": ids[topic], "Partitions": [int(each) for each in some.split(",")]} for topic, some in parts]
+
+
+def _assignment(topics: list[Values], ids: dict[str, str]) -> str:
+    names = {topic_id: name for name, topic_id in ids.items()}
+    parts = (
+        f"{names.get(each['TopicId'], '?')}:{','.join(str(number) for number in sorted(each['Partitions']))}"
+        for each in topics
+    )
+    return "+".join(sorted(parts)) or "-"
+
+
+def _error(answer: Values) -> str:
+    return f"{Errors(answer['ErrorCode']).name} {answer['ErrorMessage']}"
+
+
+def _describe(side: Side, group: str) -> list[str]:
+    answer = side.call("ConsumerGroupDescribe", 1, {"GroupIds": [group], "IncludeAuthorizedOperations": False})
+    found = answer["Groups"][0]
+    if found["ErrorCode"]:
+        return [_error(found)]
+    ids = side.topic_ids()
+    lines = [f"{found['GroupState']} epoch {found['GroupEpoch']}/{found['AssignmentEpoch']} {found['AssignorName']}"]
+    for each in sorted(found["Members"], key=lambda member: member["MemberId"]):
+        static = "" if each["InstanceId"] is None else f" static {each['InstanceId']}"
+        regex = "" if not each["SubscribedTopicRegex"] else f" regex {each['SubscribedTopicRegex']}"
+        lines.append(
+            f"{each['MemberId']}{static} epoch {each['MemberEpoch']} type {each['MemberType']}"
+            f" topics {','.join(sorted(each['SubscribedTopicNames'])) or '-'}{regex}"
+            f" has {_assignment(each['Assignment']['TopicPartitions'], ids)}"
+            f" wants {_assignment(each['TargetAssignment']['TopicPartitions'], ids)}"
+        )
+    return lines
+
+
+def _offsets(side: Side, word: str, plain: list[str], keys: dict[str, str]) -> list[str]:
+    member, epoch, where = plain
+    topic, partition = where.split(":")
+    group = keys.get("group", "g")
+    if word == "commit":
+        parts = [{"PartitionIndex": int(partition), "CommittedOffset": int(keys.get("offset", "1"))}]
+        answer = side.call(
+            "OffsetCommit", 9,
+            {"GroupId": group, "GenerationIdOrMemberEpoch": int(epoch), "MemberId": _text(member),
+             "GroupInstanceId": _text(keys.get("instance")), "Topics": [{"Name": topic, "Partitions": parts}]},
+        )  # fmt: skip
+        return [Errors(answer["Topics"][0]["Partitions"][0]["ErrorCode"]).name]
+    answer = side.call(
+        "OffsetFetch", 9,
+        {"Groups": [{"GroupId": group, "MemberId": _text(member), "MemberEpoch": int(epoch),
+                     "Topics": [{"Name": topic, "PartitionIndexes": [int(partition)]}]}], "RequireStable": False},
+    )["Groups"][0]  # fmt: skip
+    if answer["ErrorCode"]:
+        return [Errors(answer["ErrorCode"]).name]
+    return [f"offset {answer['Topics'][0]['Partitions'][0]['CommittedOffset']}"]
+
+
+class Live:
+    """A broker on the network. Every script gets names of its own: `prefix` goes before groups and topics."""
+
+    def __init__(self, host: str, port: int, prefix: str) -> None:
+        self.client = WireClient(host, port, timeout=30)
+        self.prefix = prefix
+        self._ids: dict[str, str] = {}
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        self.client.create_topic(self.prefix + name, partitions)
+        self._learn(name)
+
+    def _learn(self, name: str) -> None:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            topic = self.client.call("Metadata", 12, {"Topics": [{"Name": self.prefix + name}]})["Topics"][0]
+            if topic["ErrorCode"] == 0:
+                self._ids[name] = topic["TopicId"]
+                time.sleep(0.3)  # Kafka's coordinator learns of it later than its Metadata does
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"topic {name} did not come")
+
+    def add_partitions(self, name: str, count: int) -> None:
+        topics = [{"Name": self.prefix + name, "Count": count, "Assignments": None}]
+        answer = self.client.call("CreatePartitions", 3, {"Topics": topics, "TimeoutMs": 10000})
+        assert answer["Results"][0]["ErrorCode"] == 0, answer
+        time.sleep(0.2)
+
+    def delete_topic(self, name: str) -> None:
+        topics = [{"Name": self.prefix + name, "TopicId": bytes(16)}]
+        answer = self.client.call("DeleteTopics", 6, {"Topics": topics, "TimeoutMs": 10000})
+        assert answer["Responses"][0]["ErrorCode"] == 0, answer
+        time.sleep(0.2)
+
+    def wait(self, ms: int) -> None:
+        time.sleep(ms / 1000)
+
+    def call(self, api: str, version: int, values: Values) -> Values:
+        """Retried while the coordinator is being found."""
+        deadline = time.monotonic() + 20
+        while True:
+            answer = self.client.call(api, version, self._prefixed(values))
+            first = (answer.get("Groups") or answer.get("Topics") or [answer])[0]
+            code = first.get("ErrorCode", first.get("Partitions", [{}])[0].get("ErrorCode") if first else 0)
+            if code not in STARTING:
+                return self._stripped(answer)
+            assert time.monotonic() < deadline, answer
+            self.client.call("FindCoordinator", 4, {"KeyType": 0, "CoordinatorKeys": [self.prefix + "g"]})
+            time.sleep(0.05)
+
+    def _prefixed(self, values: Values) -> Values:
+        values = dict(values)
+        if values.get("GroupId"):
+            values["GroupId"] = self.prefix + values["GroupId"]
+        if values.get("SubscribedTopicNames"):
+            values["SubscribedTopicNames"] = [self.prefix + name for name in values["SubscribedTopicNames"]]
+        if values.get("SubscribedTopicRegex"):
+            values["SubscribedTopicRegex"] = self.prefix + values["SubscribedTopicRegex"]
+        if "GroupIds" in values:
+            values["GroupIds"] = [self.prefix + group for group in values["GroupIds"]]
+        if "Groups" in values:
+            values["Groups"] = [self._prefixed(group) for group in values["Groups"]]
+        if "Topics" in values:
+            values["Topics"] = [each | {"Name": self.prefix + each["Name"]} for each in values["Topics"]]
+        return values
+
+    def _stripped(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return value.replace(self.prefix, "")
+        if isinstance(value, list):
+            return [self._stripped(each) for each in value]
+        if isinstance(value, dict):
+            return {key: self._stripped(each) for key, each in value.items()}
+        return value
+
+    def topic_ids(self) -> dict[str, str]:
+        return self._ids
+
+
+def as_text(topic_id: bytes) -> str:
+    return urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def record(address: str, paths: list[Path]) -> None:
+    """Run the scripts against a broker and write down what it answers."""
+    host, port = address.split(":")
+    stamp = f"r{int(time.time()) % 100000}."
+    for number, path in enumerate(paths):
+        head, steps = read(path)
+        lines = list(head)
+        for step, answer in run(steps, Live(host, int(port), f"{stamp}{number}.")):
+            lines += [step.line, *(f"    {each}" for each in answer)]
+        path.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    record(sys.argv[1], [Path(each) for each in sys.argv[2:]])
