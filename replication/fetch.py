@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
@@ -17,9 +17,6 @@ from pybroker.protocol.timer import Timer, TimerTask
 from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.replication.partition import Partition
 from pybroker.storage.files import FileSlice, WouldBlock
-
-if TYPE_CHECKING:
-    from pybroker.storage.log import Log
 
 READ_COMMITTED = 1
 CONSUMER = -1
@@ -110,29 +107,6 @@ class FetchParameters:
         return self.replica_id >= 0
 
 
-class ColdRead(Exception):
-    """A read that is not in the page cache. `pull_in` brings it there: for a thread, since it waits for the disk."""
-
-    def __init__(self, log: Log, offset: int, max_bytes: int, max_offset: int, min_one: bool) -> None:
-        super().__init__(f"{log.topic_partition} at {offset}")
-        self._log = log
-        self._offset = offset
-        self._max_bytes = max_bytes
-        self._max_offset = max_offset
-        self._min_one = min_one
-
-    def pull_in(self) -> None:
-        try:
-            read = self._log.read(
-                self._offset, self._max_bytes, max_offset=self._max_offset, min_one=self._min_one, blocking=True
-            )
-        except KafkaError:
-            return  # the log has changed meanwhile; the next read on the loop finds out how
-        if isinstance(read.records, FileSlice):
-            read.records.pull_in()
-            read.records.release()
-
-
 class Round:
     """One pass over the asks: answers in their order, how many bytes, and whether anything speaks against waiting."""
 
@@ -163,7 +137,7 @@ class PartitionReader:
         self._now_ms = now_ms
 
     def read(self, asks: Iterable[Ask], parameters: FetchParameters, owner: Ready, *, blocking: bool = False) -> Round:
-        """Read every ask within the request's limits (KIP-74). ColdRead where a read isn't in the page cache."""
+        """Read every ask within the request's limits (KIP-74). WouldBlock where a read isn't in the page cache."""
         result = Round()
         left = parameters.max_bytes
         try:
@@ -176,7 +150,7 @@ class PartitionReader:
                 left -= size
                 if data.error_code or data.diverging_epoch.epoch >= 0:
                     result.urgent = True
-        except ColdRead:
+        except WouldBlock:
             result.release()
             raise
         return result
@@ -225,10 +199,7 @@ class PartitionReader:
         if ask.at_end:
             return data
         limit = min(ask.max_bytes, max(left, 0))
-        try:
-            read = log.read(ask.offset, limit, max_offset=end, min_one=min_one, blocking=blocking)
-        except WouldBlock:
-            raise ColdRead(log, ask.offset, limit, end, min_one) from None
+        read = log.read(ask.offset, limit, max_offset=end, min_one=min_one, blocking=blocking)
         data.records = read.records
         if committed and not parameters.is_follower and len(read.records):
             data.aborted_transactions = [
@@ -241,8 +212,7 @@ class PartitionReader:
 class WaitingFetch:
     """A Fetch that had too little to answer with: waits for its asks to become ready, or for its time to run out.
 
-    `result` is resolved with the Round to answer with. `reread` reads again (and may raise ColdRead, which is passed on
-    as the result).
+    `result` is resolved with the Round to answer with, or with the WouldBlock that `reread`, which reads again, raised.
     """
 
     __slots__ = ("_bytes", "_min_bytes", "_reread", "_task", "_woken", "result")
@@ -281,7 +251,7 @@ class WaitingFetch:
             return
         try:
             again = self._reread()
-        except ColdRead as cold:
+        except WouldBlock as cold:
             self._finish(cold)
             return
         if again.bytes >= self._min_bytes or again.urgent:
@@ -295,10 +265,10 @@ class WaitingFetch:
             return
         try:
             self._finish(self._reread())
-        except ColdRead as cold:
+        except WouldBlock as cold:
             self._finish(cold)
 
-    def _finish(self, outcome: Round | ColdRead) -> None:
+    def _finish(self, outcome: Round | WouldBlock) -> None:
         self._task.cancel()
         self.result.set_result(outcome)
 

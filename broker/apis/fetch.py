@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+from pybroker.broker.cold import read_cold
 from pybroker.broker.context import CloseConnection
 from pybroker.broker.fetch_sessions import FetchSession, SessionlessFetch
 from pybroker.protocol.errors import Errors, KafkaError
@@ -31,8 +32,8 @@ from pybroker.protocol.messages.fetch import (
     PartitionData,
 )
 from pybroker.protocol.records.convert import ConversionFailed, down_convert
-from pybroker.replication.fetch import Ask, ColdRead, FetchParameters, Round, WaitingFetch
-from pybroker.storage.files import FileSlice
+from pybroker.replication.fetch import Ask, FetchParameters, Round, WaitingFetch
+from pybroker.storage.files import FileSlice, WouldBlock
 
 if TYPE_CHECKING:
     from pybroker.broker.context import RequestContext
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 MAX_INT = 2**31 - 1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-MOST_COLD_READS = 64
 Fetching = SessionlessFetch | FetchSession
 
 
@@ -57,7 +57,7 @@ def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Aw
     parameters = _parameters(services, request, version)
     try:
         first = services.partition_reader.read(fetching.to_read(), parameters, fetching)
-    except ColdRead as cold:
+    except WouldBlock as cold:
         return _read_cold(context, fetching, parameters, cold)
     if (
         parameters.max_wait_ms <= 0
@@ -102,30 +102,20 @@ async def _wait(
         waiting.cancel()
         fetching.done()
         raise
-    if isinstance(outcome, ColdRead):
+    if isinstance(outcome, WouldBlock):
         return await _read_cold(context, fetching, parameters, outcome)
     return _answer(context, fetching, outcome)
 
 
 async def _read_cold(
-    context: RequestContext, fetching: Fetching, parameters: FetchParameters, cold: ColdRead
+    context: RequestContext, fetching: Fetching, parameters: FetchParameters, cold: WouldBlock
 ) -> FetchResponse:
-    """Have a thread pull what is missing into the page cache, then read again; answer with what the limits allow."""
     services: Services = context.services
-    loop = asyncio.get_running_loop()
-    tries = 0
-    while True:
-        await loop.run_in_executor(services.reader_threads, cold.pull_in)
-        tries += 1
-        try:
-            # Where memory is so short that pages leave before they are sent, the loop has to wait for the disk.
-            found = services.partition_reader.read(
-                fetching.to_read(), parameters, fetching, blocking=tries > MOST_COLD_READS
-            )
-        except ColdRead as next_cold:
-            cold = next_cold
-        else:
-            return _answer(context, fetching, found)
+
+    def read(blocking: bool) -> Round:
+        return services.partition_reader.read(fetching.to_read(), parameters, fetching, blocking=blocking)
+
+    return _answer(context, fetching, await read_cold(services.reader_threads, cold, read))
 
 
 def _answer(context: RequestContext, fetching: Fetching, found: Round) -> FetchResponse:

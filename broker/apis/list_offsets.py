@@ -14,11 +14,11 @@ INVALID_REQUEST. There is no tiered storage: -5 and -6 find nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from pybroker.broker.cold import read_cold
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -27,6 +27,7 @@ from pybroker.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from pybroker.storage.files import WouldBlock
 
 if TYPE_CHECKING:
     from pybroker.broker.context import RequestContext
@@ -45,19 +46,16 @@ NOTHING = (-1, -1, -1)
 def handle(
     context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    """Answer at once; look-ups by time, which read records, in a thread."""
-    times = (wanted.timestamp for topic in request.topics for wanted in topic.partitions)
-    if any(time >= 0 or time == MAX_TIMESTAMP for time in times):
-        return _in_thread(context, request)
-    return _answer(context, request)
+    """Answer at once, unless a look-up by time has to read what is not in the page cache."""
+    try:
+        return _answer(context, request, blocking=False)
+    except WouldBlock as cold:
+        return read_cold(
+            context.services.reader_threads, cold, lambda blocking: _answer(context, request, blocking=blocking)
+        )
 
 
-async def _in_thread(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(context.services.reader_threads, _answer, context, request)
-
-
-def _answer(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def _answer(context: RequestContext, request: ListOffsetsRequest, *, blocking: bool) -> ListOffsetsResponse:
     named = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     topics = []
     for topic in request.topics:
@@ -66,7 +64,7 @@ def _answer(context: RequestContext, request: ListOffsetsRequest) -> ListOffsets
             try:
                 if named[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(Errors.INVALID_REQUEST)
-                rows.append(_one(context, request, topic.name, wanted))
+                rows.append(_one(context, request, topic.name, wanted, blocking))
             except KafkaError as error:
                 rows.append(
                     ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
@@ -76,7 +74,7 @@ def _answer(context: RequestContext, request: ListOffsetsRequest) -> ListOffsets
 
 
 def _one(
-    context: RequestContext, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
+    context: RequestContext, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, blocking: bool
 ) -> ListOffsetsPartitionResponse:
     version = context.api_version
     partition: Partition = context.services.replica_manager.partition(topic, wanted.partition_index)
@@ -88,7 +86,7 @@ def _one(
         raise KafkaError(Errors.UNSUPPORTED_VERSION)
     if request.replica_id != DEBUGGING_CONSUMER:
         partition.check_leader(wanted.current_leader_epoch)
-    timestamp, offset, epoch = _find(partition, request, wanted, version)
+    timestamp, offset, epoch = _find(partition, request, wanted, version, blocking)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
@@ -102,7 +100,7 @@ def _visible_end(partition: Partition, replica_id: int, isolation: int) -> int:
 
 
 def _find(
-    partition: Partition, request: ListOffsetsRequest, wanted: ListOffsetsPartition, version: int
+    partition: Partition, request: ListOffsetsRequest, wanted: ListOffsetsPartition, version: int, blocking: bool
 ) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch), NOTHING where there is no such record."""
     log = partition.log
@@ -116,9 +114,9 @@ def _find(
     if wanted.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     if wanted.timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset()
+        found = log.max_timestamp_offset(blocking=blocking)
     else:
-        found = log.offset_for_timestamp(wanted.timestamp)
+        found = log.offset_for_timestamp(wanted.timestamp, blocking=blocking)
     if found is None:
         return NOTHING
     if found[1] >= end:
