@@ -1,4 +1,4 @@
-"""The command line: `pybroker start`, `pybroker config print`.
+"""The command line: `pybroker start`, `pybroker config print`, and the commands of other modules.
 
 argparse on purpose: importing click costs 44 ms of a start that may take 150, argparse 11. For the same reason nothing
 that only the running broker needs is imported here.
@@ -7,6 +7,7 @@ that only the running broker needs is imported here.
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -19,20 +20,28 @@ OK = 0
 FAILED = 1
 # 2, argparse's own, is for a wrong command line.
 
+# Command → (help, module with `add_arguments`, which sets `run`): imported only for its own command.
+COMMANDS = {
+    "log": ("look at log directories, and bring them into order", "pybroker.broker.log_commands"),
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; SystemExit for --help, --version and a wrong command line."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    parser = _parser(words[0] if words else "")
+    arguments = parser.parse_args(words)
     if arguments.command == "start":
         return _start(arguments)
     if arguments.command == "config" and arguments.action == "print":
         return _config_print(arguments)
+    if arguments.command in COMMANDS:
+        return int(arguments.run(arguments))
     (arguments.parser if arguments.command else parser).print_help(sys.stderr)
     return 2
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pybroker",
         description="An Apache Kafka broker in Python.",
@@ -52,6 +61,11 @@ def _parser() -> argparse.ArgumentParser:
     show = actions.add_parser("print", help="print every setting with its value and where it came from")
     _add_settings(show)
     show.add_argument("--changed", action="store_true", help="only what isn't at its default")
+
+    for name, (text, module) in COMMANDS.items():
+        one = commands.add_parser(name, help=text)
+        if name == command:
+            importlib.import_module(module).add_arguments(one)
     return parser
 
 

@@ -73,6 +73,24 @@ def read_lines(path: Path, width: int) -> list[tuple[int, list[str]]]:
     return entries
 
 
+def readable_lines(path: Path, width: int) -> list[list[str]]:
+    """For tools: the fields of every line that can be an entry of `width` fields, whatever the rest of the file is."""
+    try:
+        lines = path.read_bytes().decode("utf-8", "replace").split("\n")
+    except FileNotFoundError:
+        return []
+    entries = [line.split() for line in lines[2:]]
+    return [
+        fields
+        for fields in entries
+        if len(fields) == width and "\ufffd" not in fields[0] and all(_is_number(text) for text in fields[width - 2 :])
+    ]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.removeprefix("-").isdecimal()
+
+
 def write_lines(path: Path, lines: Iterable[str], *, sync: bool = True) -> None:
     """Replace the file with these entries, through `<name>.tmp`."""
     entries = list(lines)

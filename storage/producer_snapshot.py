@@ -64,3 +64,9 @@ def decode_snapshot(data: bytes) -> Iterable[SnapshotEntry]:
     if count < 0 or len(data) != _HEAD.size + count * _ENTRY.size:
         raise CorruptSnapshot(f"{len(data)} bytes do not hold the {count} entries announced")
     return map(SnapshotEntry._make, _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :]))
+
+
+def read_entries(data: bytes) -> list[SnapshotEntry]:
+    """For tools: the whole entries of a file that `decode_snapshot` refuses, whatever it announces."""
+    body = data[_HEAD.size :]
+    return [SnapshotEntry._make(each) for each in _ENTRY.iter_unpack(body[: len(body) // _ENTRY.size * _ENTRY.size])]

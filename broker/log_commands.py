@@ -1,0 +1,104 @@
+"""`pybroker log dump`, `verify` and `repair`: looking at log directories, and bringing them into order."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pybroker.storage.tools.items import Item, Options
+
+OK = 0
+FAILED = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The actions of `pybroker log`."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_dump(actions.add_parser("dump", help="print files of a log directory, as Kafka's DumpLogSegments does"))
+
+
+def _add_dump(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_dump)
+    parser.add_argument("files", nargs="*", metavar="FILE", type=Path, help="a file, or a directory for all in it")
+    parser.add_argument("--files", dest="listed", metavar="F,...", help="more files, separated by commas")
+    parser.add_argument("--deep", "--deep-iteration", action="store_true", help="the records inside the batches too")
+    parser.add_argument("--print-data-log", action="store_true", help="--deep, with keys and values")
+    parser.add_argument("--verify-index-only", action="store_true", help="compare indexes, print only what is wrong")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    decoders = parser.add_mutually_exclusive_group()
+    decoders.add_argument("--offsets-decoder", action="store_true", help="the records are those of __consumer_offsets")
+    decoders.add_argument(
+        "--transaction-log-decoder", action="store_true", help="the records are those of __transaction_state"
+    )
+
+
+def _dump(arguments: argparse.Namespace) -> int:
+    """Print every file; 1 if one of them is broken or can't be read."""
+    from pybroker.storage.tools.dump import UnknownFile, dump, files_of
+
+    options = _options(arguments)
+    named = [*arguments.files, *(Path(each) for each in (arguments.listed or "").split(",") if each)]
+    if not named:
+        print("pybroker: no FILE to dump", file=sys.stderr)
+        return 2
+    show = _as_json if arguments.json else _as_text
+    outcome = OK
+    try:
+        for path in (file for each in named for file in files_of(each)):
+            if not arguments.json:
+                print(f"Dumping {path}")
+            try:
+                for item in dump(path, options):
+                    if item.kind == "problem":
+                        outcome = FAILED
+                    print(show(path, item))
+            except BrokenPipeError:
+                raise
+            except (OSError, UnknownFile) as error:
+                outcome = FAILED
+                print(f"pybroker: {error}", file=sys.stderr)
+        sys.stdout.flush()
+    except BrokenPipeError:  # into `head`, say
+        sys.stderr.close()
+    return outcome
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    from pybroker.storage.tools.decoders import decode_group_record, decode_transaction_record
+    from pybroker.storage.tools.items import Options
+
+    decoder = None
+    if arguments.offsets_decoder:
+        decoder = decode_group_record
+    elif arguments.transaction_log_decoder:
+        decoder = decode_transaction_record
+    data = arguments.print_data_log or decoder is not None
+    return Options(arguments.deep or data, data, decoder, arguments.verify_index_only)
+
+
+def _as_text(path: Path, item: Item) -> str:
+    fields = item.fields
+    if item.kind == "note":
+        return str(fields["text"])
+    if item.kind == "problem":
+        where = f" at position {fields['position']}" if "position" in fields else ""
+        return f"BROKEN{where}: {fields['text']}"
+    line = " ".join(f"{name}: {_java(value)}" for name, value in fields.items())
+    return f"| {line}" if item.kind == "record" else line
+
+
+def _java(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _as_json(path: Path, item: Item) -> str:
+    return json.dumps({"file": str(path), "kind": item.kind, **{name: _plain(v) for name, v in item.fields.items()}})
+
+
+def _plain(value: Any) -> Any:
+    """A number that may be missing is null or a number."""
+    return value[0] if isinstance(value, tuple) else value

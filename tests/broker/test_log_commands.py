@@ -1,0 +1,45 @@
+"""`pybroker log ...`, through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pybroker.broker.cli import main
+from tests.support import disk
+
+
+def test_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, directory = disk.unpack("topic-txn", tmp_path)
+    log = directory / "txn-0" / f"{0:020d}.log"
+    assert main(["log", "dump", str(log), "--print-data-log"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"Dumping {log}", "Log starting offset: 0"]
+    assert lines[2].startswith("baseOffset: 0 lastOffset: 2 count: 3 baseSequence: 0 lastSequence: 2 producerId: 3 ")
+    assert lines[2].endswith("size: 161 magic: 2 compresscodec: none crc: 778085589 isvalid: true")
+    assert lines[3] == (
+        "| offset: 0 CreateTime: 1796051457023 keySize: 4 valueSize: 13 sequence: 0 headerKeys: [] "
+        "key: a-k0 payload: a-txnA0-0-xxx"
+    )
+    assert any("endTxnMarker: ABORT coordinatorEpoch: 0" in line for line in lines)
+
+
+def test_dump_as_json_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, directory = disk.unpack("topic-txn", tmp_path)
+    assert main(["log", "dump", str(directory), "--files", str(directory / "txn-0"), "--deep", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    batches = [row for row in rows if row["kind"] == "batch"]
+    assert batches[0]["deleteHorizonMs"] is None
+    assert batches[0]["isTransactional"] is True
+    assert {Path(row["file"]).suffix for row in rows} >= {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
+
+
+def test_dump_of_what_is_broken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, directory = disk.unpack("crash-garbage", tmp_path)
+    assert main(["log", "dump", str(directory / "crash-garbage-0")]) == 1
+    assert "BROKEN at position " in capsys.readouterr().out
+    assert main(["log", "dump", str(tmp_path / "nothing.log")]) == 1
+    assert "pybroker: " in capsys.readouterr().err
+    assert main(["log", "dump"]) == 2
