@@ -39,7 +39,7 @@ class Step(NamedTuple):
 
 
 class Side(Protocol):
-    """What a script runs against. Requests and answers are dicts by the schemas' names; topic ids as text."""
+    """What a script runs against. Requests and answers are dicts by the schemas' names."""
 
     def create_topic(self, name: str, partitions: int) -> None: ...
 
@@ -51,7 +51,7 @@ class Side(Protocol):
 
     def call(self, api: str, version: int, values: Values) -> Values: ...
 
-    def topic_ids(self) -> dict[str, str]: ...
+    def topic_ids(self) -> dict[str, bytes]: ...
 
 
 def read(path: Path) -> tuple[list[str], list[Step]]:
@@ -144,14 +144,14 @@ def _beat(side: Side, member: str, epoch: int, keys: dict[str, str]) -> list[str
     return [said]
 
 
-def _partitions(text: str, ids: dict[str, str]) -> list[Values]:
+def _partitions(text: str, ids: dict[str, bytes]) -> list[Values]:
     if text == "-":
         return []
     parts = (each.split(":") for each in text.split("+"))
     return [{"TopicId": ids[topic], "Partitions": [int(each) for each in some.split(",")]} for topic, some in parts]
 
 
-def _assignment(topics: list[Values], ids: dict[str, str]) -> str:
+def _assignment(topics: list[Values], ids: dict[str, bytes]) -> str:
     names = {topic_id: name for name, topic_id in ids.items()}
     parts = (
         f"{names.get(each['TopicId'], '?')}:{','.join(str(number) for number in sorted(each['Partitions']))}"
@@ -211,7 +211,7 @@ class Live:
     def __init__(self, host: str, port: int, prefix: str) -> None:
         self.client = WireClient(host, port, timeout=30)
         self.prefix = prefix
-        self._ids: dict[str, str] = {}
+        self._ids: dict[str, bytes] = {}
 
     def create_topic(self, name: str, partitions: int) -> None:
         self.client.create_topic(self.prefix + name, partitions)
@@ -281,7 +281,7 @@ class Live:
             return {key: self._stripped(each) for key, each in value.items()}
         return value
 
-    def topic_ids(self) -> dict[str, str]:
+    def topic_ids(self) -> dict[str, bytes]:
         return self._ids
 
 

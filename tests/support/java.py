@@ -1,0 +1,89 @@
+"""Runs the command-line tools of Apache Kafka 3.9.2 and 4.3.1, fetched once from Maven's repository.
+
+The jars go to $PYBROKER_KAFKA_HOME/jars-<release> (default: $XDG_CACHE_HOME/pybroker-tests). Where Java or Maven is
+missing, or nothing can be fetched, need_java() skips the test and says so; with CI set in the environment it fails.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+RELEASES = ("3.9.2", "4.3.1")
+CLASSES = {
+    "TopicCommand": "org.apache.kafka.tools.TopicCommand",
+    "ConfigCommand": "kafka.admin.ConfigCommand",
+    "GetOffsetShell": "org.apache.kafka.tools.GetOffsetShell",
+    "LogDirsCommand": "org.apache.kafka.tools.LogDirsCommand",
+    "DeleteRecordsCommand": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "BrokerApiVersionsCommand": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "ProducerPerformance": "org.apache.kafka.tools.ProducerPerformance",
+    "ConsoleConsumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+}
+MOVED = {("3.9.2", "BrokerApiVersionsCommand"): "kafka.admin.BrokerApiVersionsCommand"}
+POM = """<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId><artifactId>tools</artifactId>
+<version>1</version><dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{0}</version></dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{0}</version></dependency>
+</dependencies></project>
+"""
+
+
+def kafka_home() -> Path:
+    cache_home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("PYBROKER_KAFKA_HOME") or Path(cache_home) / "pybroker-tests")
+
+
+@cache
+def jars(release: str) -> Path:
+    """The folder with a release's jars, fetched where missing. RuntimeError says what stands in the way."""
+    folder = kafka_home() / f"jars-{release}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:  # one of many test processes fetches
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not any(folder.glob(f"kafka_2.13-{release}.jar")):
+            _fetch(release, folder)
+    return folder
+
+
+def _fetch(release: str, folder: Path) -> None:
+    if shutil.which("mvn") is None:
+        raise RuntimeError("Maven is missing")
+    pom = folder.parent / f"pom-{release}.xml"
+    pom.write_text(POM.format(release))
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    if done.returncode:
+        raise RuntimeError(f"Maven could not fetch Apache Kafka {release}: {done.stdout[-500:]}")
+
+
+def need_java(release: str) -> None:
+    """Skips (fails in CI) where the release's tools cannot run."""
+    try:
+        if shutil.which("java") is None:
+            raise RuntimeError("Java is missing")
+        jars(release)
+    except RuntimeError as error:
+        pytest.fail(str(error)) if os.environ.get("CI") else pytest.skip(str(error))
+
+
+def run_tool(release: str, tool: str, *arguments: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+    """Runs a tool to its end; its output is in .stdout (with stderr). AssertionError on an exit code other than 0."""
+    name = MOVED.get((release, tool), CLASSES[tool])
+    command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars(release)}/*", name]
+    done = subprocess.run(
+        [*command, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, f"{tool} {' '.join(arguments)} of {release}: {done.stdout[-3000:]}"
+    return done
