@@ -14,7 +14,7 @@ from tests.support.broker import BrokerProcess
 from tests.support.java import RELEASES, need_java, run_tool
 from tests.support.records import batch
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("java")]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
