@@ -147,7 +147,7 @@ class _Writer:
             n = self.length(depth, flexible, "h" if declared.type_text == "str" else "i")
             self.blob(depth, declared.type_text, n, target, nullable, declared.name)
         else:
-            self.nested(depth, resolve(cls, declared.type_text), target, nullable)
+            self.nested(depth, resolve(cls, declared.type_text), target, nullable, self.version in declared.tagged)
 
     def blob(self, depth: int, kind: str, n: str, target: str, nullable: bool, name: str) -> None:
         stop = self.name("stop")
@@ -161,14 +161,15 @@ class _Writer:
         self.line(depth + 1, f"{target} = {value}")
         self.line(depth + 1, f"pos = {stop}")
 
-    def nested(self, depth: int, cls: type[Struct], target: str, nullable: bool) -> None:
+    def nested(self, depth: int, cls: type[Struct], target: str, nullable: bool, tagged: bool) -> None:
+        """A struct. Null is -1, in a tagged field 0."""
         item = self.name("s")
         if nullable:
             present = self.name("n")
             unpack = self.constant("unpack", struct.Struct(">b").unpack_from)
             self.line(depth, f"{present}, = {unpack}(buf, pos)")
             self.line(depth, "pos += 1")
-            self.line(depth, f"if {present} < 0: {target} = None")
+            self.line(depth, f"if {present} < {int(tagged)}: {target} = None")
             self.line(depth, "else:")
             depth += 1
         self.struct(depth, cls, item)

@@ -89,10 +89,19 @@ class _Writer:
             self.line(depth + 1, f"{blob} = bytearray()")
             if declared.type_text in PRIMITIVES:
                 self.line(depth + 1, f"{blob} += pack({'>' + PRIMITIVES[declared.type_text]!r}, {value})")
+            elif declared.is_struct and self.version in declared.nullable:
+                self.tagged_struct(depth + 1, cls, declared, value, blob)
             else:
                 self.variable(depth + 1, cls, declared, value, blob)
             self.line(depth + 1, f"{tags}.append(({declared.tag}, {blob}))")
         self.line(depth, f"put_tags({out}, {tags})")
+
+    def tagged_struct(self, depth: int, cls: type[Struct], declared: Field, value: str, out: str) -> None:
+        """A tagged struct that may be null says so with 0, not with -1 as elsewhere."""
+        self.line(depth, f"if {value} is None: {out} += b'\\0'")
+        self.line(depth, "else:")
+        self.line(depth + 1, f"{out} += b'\\x01'")
+        self.struct(depth + 1, resolve(cls, declared.type_text), value, out)
 
     # -- values ------------------------------------------------------------------------------------------------
 
@@ -114,7 +123,7 @@ class _Writer:
         """A string, bytes, records, array or struct in variable `value`."""
         nullable = self.version in declared.nullable
         kind = declared.type_text
-        if declared.element is None and kind not in ("str", "bytes", "Records"):
+        if declared.is_struct:
             self.nested(depth, resolve(cls, kind), value, nullable, out)
             return
         flexible = self.flexible if declared.flexible is None else self.version in declared.flexible

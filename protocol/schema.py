@@ -84,6 +84,11 @@ class Field:
         return self.type_text[5:-1] if self.type_text.startswith("list[") else None
 
     @property
+    def is_struct(self) -> bool:
+        """One struct, not an array of them."""
+        return self.element is None and self.type_text not in _IMPLICIT_DEFAULTS and self.type_text != "Records"
+
+    @property
     def makes_default(self) -> bool:
         """Whether each instance needs a default object of its own (an array or a struct)."""
         return self.default is _UNSET

@@ -14,7 +14,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message, kind="data", api_key=8, v
 class TopicPartitions(Struct):
     topic_id: Uuid = field("0+")
     partitions: list[int32] = field("0+")
-    assignment_epochs: list[int32] | None = field("0+", nullable="0+", tag=0, tagged="0+", default=None)
+    assignment_epochs: list[int32] | None = field("0+", nullable="0+", tag=0, tagged="0+")
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message, kind="data", api_key=8, versions="0", flexible="0+"):

@@ -30,4 +30,5 @@ class ConsumerGroupMemberMetadataValue(Message, kind="data", api_key=5, versions
     subscribed_topic_regex: str | None = field("0+", nullable="0+")
     rebalance_timeout_ms: int32 = field("0+", default=-1)
     server_assignor: str | None = field("0+", nullable="0+")
-    classic_member_metadata: ClassicMemberMetadata | None = field("0+", nullable="0+", tag=0, tagged="0+", default=None)
+    # Its default is not null: Kafka writes a null down. Where the field is missing, none is meant all the same.
+    classic_member_metadata: ClassicMemberMetadata | None = field("0+", nullable="0+", tag=0, tagged="0+")

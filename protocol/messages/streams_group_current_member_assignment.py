@@ -14,7 +14,7 @@ class StreamsGroupCurrentMemberAssignmentKey(Message, kind="data", api_key=22, v
 class TaskIds(Struct):
     subtopology_id: str = field("0+")
     partitions: list[int32] = field("0+")
-    assignment_epochs: list[int32] | None = field("0+", nullable="0+", tag=0, tagged="0+", default=None)
+    assignment_epochs: list[int32] | None = field("0+", nullable="0+", tag=0, tagged="0+")
 
 
 class StreamsGroupCurrentMemberAssignmentValue(Message, kind="data", api_key=22, versions="0", flexible="0+"):

@@ -20,5 +20,5 @@ class StreamsGroupMetadataValue(Message, kind="data", api_key=17, versions="0", 
     metadata_hash: int64 = field("0+")
     validated_topology_epoch: int32 = field("0+", tag=0, tagged="0+", default=-1)
     last_assignment_configs: list[LastAssignmentConfig] | None = field(
-        "0+", nullable="0+", tag=1, tagged="0+", default=None
+        "0+", nullable="0+", tag=1, tagged="0+"
     )

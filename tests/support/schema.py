@@ -87,9 +87,9 @@ class Field:
 
 
 def _default(kind: str, text: Any) -> Any:
-    if text == "":
+    if text in ("", None):  # JSON's null is no default; the text "null" is
         return [] if kind.startswith("[]") else EMPTY.get(kind, 0 if kind in NUMBERS else {})
-    if text in ("null", None):
+    if text == "null":
         return None
     if kind == "bool":
         return str(text).lower() == "true"
@@ -206,6 +206,10 @@ def _encode_value(spec: Field, kind: str, value: Any, version: int, flexible: bo
     return encode_fields(spec.fields, value or {}, version, flexible)
 
 
+def _is_struct(spec: Field) -> bool:
+    return bool(spec.fields) and not spec.element
+
+
 def encode_fields(fields: list[Field], values: dict[str, Any], version: int, flexible: bool) -> bytes:
     """A struct's bytes; values["_tags"] may hold further raw tagged fields {tag: bytes}."""
     out = bytearray()
@@ -216,7 +220,8 @@ def encode_fields(fields: list[Field], values: dict[str, Any], version: int, fle
         value = values.get(spec.name, spec.default)
         if spec.tag is not None and version in spec.tagged:
             if spec.name in values and value != spec.default:
-                tags[spec.tag] = _encode_value(spec, spec.type, value, version, flexible)
+                null = value is None and _is_struct(spec)  # which is -1 elsewhere
+                tags[spec.tag] = b"\0" if null else _encode_value(spec, spec.type, value, version, flexible)
             continue
         if value is None and spec.name not in values and version not in spec.nullable:
             value = [] if spec.element else EMPTY.get(spec.type, {})
@@ -304,7 +309,9 @@ def decode_fields(reader: Reader, fields: list[Field], version: int, flexible: b
         else:
             values[spec.name] = _decode_value(reader, spec, spec.type, version, flexible)
     for tag, raw in reader.tags().items() if flexible else ():
-        if tag in tagged:
+        if tag in tagged and raw == b"\0" and _is_struct(tagged[tag]):
+            values[tagged[tag].name] = None
+        elif tag in tagged:
             values[tagged[tag].name] = _decode_value(Reader(raw), tagged[tag], tagged[tag].type, version, flexible)
         else:
             values.setdefault("_tags", {})[tag] = raw
