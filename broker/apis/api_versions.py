@@ -1,12 +1,11 @@
-"""ApiVersions (key 18): what this broker serves.
+"""ApiVersions (API key 18): what this broker serves.
 
-| version | brings |
-|---|---|
-| 0 | error code, keys with lowest and highest version |
-| 1 | throttle time |
-| 2 | (throttling after the answer, KIP-219) |
-| 3 | the client's software name and version, features as tagged fields (KIP-511, KIP-584) |
-| 4 | features whose lowest version is 0 |
+versions | what they add
+-------- | ---------------------------------------------------------------------------------------------
+0        | error code, keys with lowest and highest version
+1-2      | 1 throttle time; 2 throttling after the answer (KIP-219)
+3        | the client's software name and version, features as tagged fields (KIP-511, KIP-584)
+4        | features whose lowest version is 0
 
 The answer is computed from HANDLERS. A version above ours is answered in version 0 with UNSUPPORTED_VERSION and our
 own range (in kafka_apis, because such a body can't be decoded). A software name or version that is no word of letters,

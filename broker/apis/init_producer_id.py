@@ -4,10 +4,10 @@ versions | what they add
 -------- | ---------------------------------------------------------------------------------------------
 0-2      | 1 throttles after answering; 2 flexible
 3-5      | 3 a producer's own id and epoch (KIP-360); 4 PRODUCER_FENCED; 5 new error codes (KIP-890)
-6        | two-phase commit (KIP-939)
 
-Without a transactional id a new producer id with epoch 0 is given, whatever id the producer says it had. There is no
-transaction coordinator yet: a transactional id gets COORDINATOR_NOT_AVAILABLE, after the checks that need none.
+Version 6 (two-phase commit, KIP-939) is served by no release. Without a transactional id a new producer id with epoch
+0 is given, whatever id the producer says it had. There is no transaction coordinator yet: a transactional id gets
+COORDINATOR_NOT_AVAILABLE, after the checks that need none.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 versions | what they add
 -------- | ---------------------------------------------------------------------------------------------
 0        | a list of segment offsets below a time, instead of one offset
-1        | one (timestamp, offset); 2 isolation level; 4 leader epochs; 6 flexible
+1-6      | 1 one (timestamp, offset); 2 isolation level; 4 leader epochs; 6 flexible
 7-9      | 7 the offset of the largest timestamp (-3); 8 the earliest local offset (-4); 9 the latest tiered offset (-5)
 10-11    | 10 a timeout; 11 the earliest offset that waits for upload (-6)
 
