@@ -1,7 +1,7 @@
 """Kafka's checkpoint files: small texts, one version line, one count line, one line an entry.
 
-`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint` and `replication-offset-checkpoint`
-stand in each log directory, with lines `topic partition offset`; the partition's own
+`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`, `replication-offset-checkpoint` and
+`cleaner-offset-checkpoint` stand in each log directory, with lines `topic partition offset`; the partition's own
 `leader-epoch-checkpoint`, with lines `epoch start-offset`, has the same frame. All are replaced whole: written to
 `<name>.tmp`, synced, renamed, so that a crash leaves the old or the new one.
 """
@@ -17,6 +17,7 @@ from pybroker.protocol.types import TopicPartition
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START = "log-start-offset-checkpoint"
 REPLICATION_OFFSET = "replication-offset-checkpoint"
+CLEANER_OFFSET = "cleaner-offset-checkpoint"
 VERSION = 0
 
 
