@@ -66,9 +66,7 @@ def _answer(context: RequestContext, request: ListOffsetsRequest, *, blocking: b
                     raise KafkaError(Errors.INVALID_REQUEST)
                 rows.append(_one(context, request, topic.name, wanted, blocking))
             except KafkaError as error:
-                rows.append(
-                    ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
-                )
+                rows.append(ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
     return ListOffsetsResponse(topics=topics)
 

@@ -33,7 +33,8 @@ class Import(NamedTuple):
         return parts[1] if len(parts) > 1 and parts[1] in ROOMS else ""
 
     def __str__(self) -> str:
-        return f"{self.path.relative_to(ROOT)}:{self.line} imports {self.module}{f' ({self.name})' if self.name else ''}"
+        name = f" ({self.name})" if self.name else ""
+        return f"{self.path.relative_to(ROOT)}:{self.line} imports {self.module}{name}"
 
 
 def modules(room: str) -> list[Path]:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from pybroker.broker.cli import COMMANDS
 from pybroker.broker.kafka_apis import HANDLERS
 from pybroker.config import definitions
 from pybroker.config.topic import TOPIC_SETTINGS
-
 from tests.architecture.rooms import ROOMS, ROOT
 
 DOCUMENTS = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").rglob("*.md")})
@@ -101,5 +101,5 @@ def test_keys_are_those_of_the_messages() -> None:
         messages = importlib.import_module(f"pybroker.protocol.messages.{handler.module}")
         name = "".join(word.capitalize() for word in handler.module.split("_"))
         request = getattr(messages, f"{name}Request")
-        assert request.API_KEY == api_key
+        assert api_key == request.API_KEY
         assert request.VERSIONS[0] <= handler.lowest <= handler.highest <= request.VERSIONS[1]
