@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The actions of `pybroker log`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_dump(actions.add_parser("dump", help="print files of a log directory, as Kafka's DumpLogSegments does"))
+    _add_verify(actions.add_parser("verify", help="look for damage in everything below log directories"))
 
 
 def _add_dump(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +36,45 @@ def _add_dump(parser: argparse.ArgumentParser) -> None:
     decoders.add_argument(
         "--transaction-log-decoder", action="store_true", help="the records are those of __transaction_state"
     )
+
+
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_verify)
+    parser.add_argument("directories", nargs="+", metavar="DIR", type=Path, help="an entry of log.dirs")
+    parser.add_argument("--deep", action="store_true", help="decompress every batch, look at every record")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes to use")
+    parser.add_argument("--quiet", action="store_true", help="only errors, not what the next start settles by itself")
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    """Print what is wrong; 1 if anything is."""
+    from pybroker.storage.meta_properties import WrongDirectory
+    from pybroker.storage.tools.verify import Verification, lock
+
+    errors = 0
+    try:
+        held = lock(arguments.directories)
+        verification = Verification(arguments.directories, deep=arguments.deep, workers=arguments.workers)
+        for path, severity, text in verification.run():
+            errors += severity == "error"
+            if severity == "error" or not arguments.quiet:
+                print(f"{severity}: {told(path, text)}", flush=True)
+    except (OSError, WrongDirectory) as error:
+        print(f"pybroker: {error}", file=sys.stderr)
+        return FAILED
+    for each in held:
+        each.release()
+    reports = verification.reports
+    size = sum(report.bytes for report in reports)
+    batches = sum(report.batches for report in reports)
+    outcome = f"{errors or 'no'} error{'' if errors == 1 else 's'}"
+    print(f"{len(reports)} partitions, {batches} batches, {size} bytes: {outcome}")
+    return FAILED if errors else OK
+
+
+def told(path: Path, text: str) -> str:
+    """Messages of the broker's own name their file already."""
+    return text if text.startswith(f"{path} ") else f"{path}: {text}"
 
 
 def _dump(arguments: argparse.Namespace) -> int:

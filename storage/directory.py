@@ -70,9 +70,14 @@ def parse_directory(path: Path) -> DirectoryName:
 
 def list_partitions(directory: Path) -> list[tuple[Path, DirectoryName]]:
     """Every partition directory in a log directory, by name; WrongDirectory at one that is none."""
+    return [(path, parse_directory(path)) for path in list_names(directory)]
+
+
+def list_names(directory: Path) -> list[Path]:
+    """Every directory in a log directory that is or ought to be a partition's, by name; OSError."""
     with os.scandir(directory) as entries:
         names = sorted(entry.name for entry in entries if entry.is_dir() and entry.name not in _SKIPPED)
-    return [(directory / name, parse_directory(directory / name)) for name in names]
+    return [directory / name for name in names]
 
 
 class DirectoryLock:

@@ -13,7 +13,7 @@ from pybroker.storage.recovery import base_offset_of
 from pybroker.storage.scanner import BrokenBatch
 from pybroker.storage.segment import LOG_SUFFIX
 from pybroker.storage.tools.items import Item, Options, note, problem
-from pybroker.storage.tools.walker import Walked, walk_log
+from pybroker.storage.tools.walker import walk_log
 from pybroker.storage.txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from pybroker.storage.txn_index import VERSION as TXN_VERSION
 
@@ -67,7 +67,7 @@ def dump_offset_index(path: Path, options: Options) -> Iterator[Item]:
                 found = log.batch_at(position)
                 if found is None:
                     yield problem(f"Index offset: {offset}, but the log has no batch at position {position}")
-                elif found.last_offset != offset:
+                elif found.last_offset > offset:
                     yield problem(f"Index offset: {offset}, log offset: {found.last_offset}")
 
 
@@ -90,13 +90,11 @@ def dump_time_index(path: Path, options: Options) -> Iterator[Item]:
                 yield problem(f"Index timestamp: {timestamp}, previous index timestamp: {last}")
             last = timestamp
             if log is not None:
-                found = log.batch_of(offset)
+                found = log.timestamps_at(offset)
                 if found is None:
-                    yield problem(f"Index offset: {offset}, but no batch of the log ends with it")
-                elif found.max_timestamp != timestamp:
-                    yield problem(
-                        f"Index offset: {offset}, index timestamp: {timestamp}, log timestamp: {found.max_timestamp}"
-                    )
+                    yield problem(f"Index offset: {offset}, but the log ends before it")
+                elif not found[0] <= timestamp <= found[1]:
+                    yield problem(f"Index offset: {offset}, index timestamp: {timestamp}, log timestamp: {max(found)}")
 
 
 def dump_txn_index(path: Path, options: Options) -> Iterator[Item]:
@@ -141,11 +139,15 @@ class LogBeside:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._size = os.fstat(descriptor).st_size
-        self._walk: Iterator[Walked] = iter(())
-        self._at: BatchHeader | None = None
+        self._walk = walk_log(descriptor, self._size)
+        self._last: BatchHeader | None = None
+        self._largest = -1  # timestamp of the batches before the last
 
     def batch_at(self, position: int) -> BatchHeader | None:
-        """The batch that begins at a position, if one does."""
+        """The batch that begins at a position, if one does.
+
+        An entry leads to it with its own last offset or, when several batches were written at once, with theirs.
+        """
         if not 0 <= position < self._size:
             return None
         try:
@@ -153,16 +155,20 @@ class LogBeside:
         except BrokenBatch:
             return None
 
-    def batch_of(self, offset: int) -> BatchHeader | None:
-        """The batch that ends with an offset, if one does; asked in ascending order, the file is walked once."""
+    def timestamps_at(self, offset: int) -> tuple[int, int] | None:
+        """(largest timestamp of the batches that end at or before an offset, the same with the batch that holds it).
+
+        None behind the log's end. Asked in ascending order, the file is walked once.
+        """
         try:
-            if self._at is None:
-                self._walk = walk_log(self._descriptor, self._size)
-            while self._at is None or self._at.last_offset < offset:
-                self._at = next(self._walk).header
+            while self._last is None or self._last.last_offset < offset:
+                if self._last is not None:
+                    self._largest = max(self._largest, self._last.max_timestamp)
+                self._last = next(self._walk).header
         except (BrokenBatch, StopIteration):
             return None
-        return self._at if self._at.last_offset == offset else None
+        through = max(self._largest, self._last.max_timestamp)
+        return (through if self._last.last_offset == offset else self._largest), through
 
 
 @contextmanager

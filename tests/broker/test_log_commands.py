@@ -43,3 +43,19 @@ def test_dump_of_what_is_broken(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["log", "dump", str(tmp_path / "nothing.log")]) == 1
     assert "pybroker: " in capsys.readouterr().err
     assert main(["log", "dump"]) == 2
+
+
+def test_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, directory = disk.unpack("start-clean-then-bitflip", tmp_path)
+    assert main(["log", "verify", str(directory)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    log = directory / "crash-plain-0" / f"{28:020d}.log"
+    assert lines == [
+        f"error: {log}: position 0: a batch's checksum does not match",
+        "1 partitions, 15 batches, 2454 bytes: 1 error",
+    ]
+    _, directory = disk.unpack("crash-trunc", tmp_path)
+    assert main(["log", "verify", "--deep", "--quiet", str(directory)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("no errors")
+    assert main(["log", "verify", str(tmp_path / "nothing")]) == 1
+    assert "is no directory" in capsys.readouterr().err
