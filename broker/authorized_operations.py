@@ -24,6 +24,7 @@ _CODES = {
 }
 _SUPPORTED = {
     "TOPIC": ("READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
+    "GROUP": ("READ", "DELETE", "DESCRIBE"),
     "CLUSTER": (
         "CREATE",
         "ALTER",
@@ -37,7 +38,7 @@ _SUPPORTED = {
 
 
 def authorized_operations(context: RequestContext, resource_type: str, name: str) -> int:
-    """`resource_type` is TOPIC or CLUSTER. Everything allowed is 3576 and 8096."""
+    """`resource_type` is TOPIC, CLUSTER or GROUP. Everything allowed is 3576, 8096 and 328."""
     return sum(
         1 << _CODES[operation]
         for operation in _SUPPORTED[resource_type]

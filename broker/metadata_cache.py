@@ -97,6 +97,8 @@ class MetadataCache:
         self._generation = 0
         self._heads: dict[tuple[int, str], bytes] = {}
         self._waiting: dict[str, list[_Waiter]] = {}
+        # Told of partitions that were deleted.
+        self.on_removed: list[Callable[[list[TopicPartition]], None]] = []
 
     # -- lookups -------------------------------------------------------------------------------------------------
 
@@ -159,6 +161,9 @@ class MetadataCache:
             self._update_topic(name, self.topic_id(name), states, removed)
             changed.add(name)
         self._wake(changed)
+        if removed:
+            for listener in self.on_removed:
+                listener(removed)
         return removed
 
     def _update_brokers(self, request: UpdateMetadataRequest) -> None:

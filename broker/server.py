@@ -22,6 +22,7 @@ import uvloop
 
 from pybroker import __version__
 from pybroker.broker.control_channel import LocalChannel
+from pybroker.broker.coordinators import group_coordinator
 from pybroker.broker.fetch_sessions import FetchSessionCache
 from pybroker.broker.kafka_apis import KafkaApis
 from pybroker.broker.logging_setup import LoopMonitor, setup_logging
@@ -171,6 +172,7 @@ class Broker:
             topics=TopicWriter(self.store, cache, config, configs),
             configs=configs,
             producer_ids=ProducerIds(self.store, broker_id),
+            groups=group_coordinator(config, replicas, cache, self.clock, self.timer, self.loop, self.readers),
         )
 
     def _controller(self, services: Services, bound: tuple[Endpoint, ...]) -> Controller:
@@ -258,6 +260,8 @@ class Broker:
         """End everything, in the reverse order of the start: what was acknowledged is on disk when it returns."""
         if self.server is not None:
             self.server.stop_accepting()
+            if self.services is not None:
+                self.services.groups.close()  # answers those who wait for a rebalance
             await self.server.drain(DRAIN_SECONDS)
             self.server.close()
         for task in self._tasks:

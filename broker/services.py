@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pybroker.controller.producer_ids import ProducerIds
     from pybroker.controller.store import MetadataStore
     from pybroker.controller.topics import TopicWriter
+    from pybroker.coordinator.service import GroupCoordinator
     from pybroker.protocol.clock import Clock
     from pybroker.protocol.timer import Timer
     from pybroker.replication.fetch import PartitionReader
@@ -46,4 +47,5 @@ class Services:
     topics: TopicWriter
     configs: ConfigRepository
     producer_ids: ProducerIds
+    groups: GroupCoordinator
     controller: Controller = field(init=False)  # made last: it announces the ports that were bound

@@ -60,6 +60,8 @@ class ReplicaManager:
         self._known_to_cluster = known_to_cluster
         self._topic_overrides = topic_overrides
         self._offline: set[TopicPartition] = set()
+        # Told of every partition that got a leader, another one, or went away (`partition.leader` is None then).
+        self.listeners: list[Callable[[Partition], None]] = []
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self.topics.values():
@@ -113,6 +115,7 @@ class ReplicaManager:
                 current.make_leader(state, self._clock.monotonic_ms())
             else:
                 current.make_follower(state)
+            self._tell(current)
         except KafkaError as error:
             return error.code
         except OSError as error:
@@ -120,6 +123,10 @@ class ReplicaManager:
             self._offline.add(TopicPartition(name, index))
             return Errors.KAFKA_STORAGE_ERROR
         return Errors.NONE
+
+    def _tell(self, partition: Partition) -> None:
+        for listener in self.listeners:
+            listener(partition)
 
     def _host(self, topic: LeaderAndIsrTopicState, index: int) -> Partition:
         log = self._log_manager.get_or_create(
@@ -160,6 +167,7 @@ class ReplicaManager:
                 del self.topics[topic]
             current.leader = None
             current.tell_watchers()
+            self._tell(current)
         if state.delete_partition:
             self._offline.discard(TopicPartition(topic, index))
             self._log_manager.delete(TopicPartition(topic, index))
@@ -175,3 +183,4 @@ class ReplicaManager:
             if partition is not None:
                 partition.leader = None
                 partition.tell_watchers()
+                self._tell(partition)

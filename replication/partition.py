@@ -106,8 +106,11 @@ class Partition:
 
     # -- writing -----------------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, acks: int, version: int) -> AppendInfo | Awaitable[AppendInfo]:
-        """Append what a client produced; `version` is the Produce version. Raises KafkaError.
+    def append(
+        self, records: memoryview, acks: int, version: int, from_client: bool = True
+    ) -> AppendInfo | Awaitable[AppendInfo]:
+        """Append what a client produced; `version` is the Produce version. Raises KafkaError. What this broker's own
+        coordinators write is not `from_client`.
 
         The result says where the records lie; with acks=-1 the caller then waits until `is_committed`.
         """
@@ -121,7 +124,7 @@ class Partition:
                 f"The size of the current ISR {sorted(leader.isr)} is insufficient to satisfy the min.isr requirement "
                 f"of {self.effective_min_isr} for partition {self}",
             )
-        info = log.append_as_leader(records, self.leader_epoch, version=version)
+        info = log.append_as_leader(records, self.leader_epoch, version=version, from_client=from_client)
         if type(info) is AppendInfo:
             self.bytes_in += info.bytes
             self.advance()

@@ -108,7 +108,7 @@ async def test_describe_log_dirs(room: Room, version: int, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_coordinators_are_not_there_yet(room: Room, version: int) -> None:
+async def test_coordinators(room: Room, version: int) -> None:
     async def find(key_type: int) -> tuple[int, str | None, int, str, int]:
         request = FindCoordinatorRequest(key="g", key_type=key_type, coordinator_keys=["g"])
         response = await room.call(request, version)
@@ -116,7 +116,8 @@ async def test_coordinators_are_not_there_yet(room: Room, version: int) -> None:
         return found.error_code, found.error_message, found.node_id, found.host, found.port
 
     message = "The coordinator is not available." if 1 <= version < 4 else ""
-    assert await find(0) == (15, message, -1, "", -1)
+    assert await find(0) == (0, "NONE" if 1 <= version < 4 else "", 5, "127.0.0.1", 9092)
+    assert len(room.cache.partitions("__consumer_offsets")) == 50
     if version >= 1:
         assert await find(1) == (15, message, -1, "", -1)
         assert (await find(9))[0] == 42

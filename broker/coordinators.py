@@ -1,0 +1,138 @@
+"""Builds the coordinators and connects them with the rest of the broker: logs to write to, leadership to follow."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pybroker.coordinator.service import OFFSETS_TOPIC, GroupCoordinator
+from pybroker.coordinator.settings import GroupSettings
+from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.storage.files import FileSlice, WouldBlock
+from pybroker.storage.log import LATEST_PRODUCE, AppendInfo
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pybroker.broker.metadata_cache import MetadataCache
+    from pybroker.config import BrokerConfig
+    from pybroker.coordinator.runtime import Runtime
+    from pybroker.protocol.clock import Clock
+    from pybroker.protocol.timer import Timer
+    from pybroker.replication.manager import ReplicaManager
+    from pybroker.replication.partition import Partition
+    from pybroker.storage.log import Log
+
+
+class TopicLogs:
+    """The partitions of an internal topic that this broker leads (the coordinator's PartitionLogs)."""
+
+    def __init__(
+        self, topic: str, replicas: ReplicaManager, loop: asyncio.AbstractEventLoop, threads: Executor, acks: int
+    ) -> None:
+        self._topic = topic
+        self._replicas = replicas
+        self._loop = loop
+        self._threads = threads
+        self._acks = acks
+
+    def _led(self, index: int) -> Partition:
+        partition = self._replicas.partition(self._topic, index)
+        partition.check_leader()
+        return partition
+
+    def append(self, index: int, batch: bytearray, *, transactional: bool) -> int | Awaitable[int]:
+        info = self._led(index).append(memoryview(batch), self._acks, LATEST_PRODUCE, from_client=False)
+        return info.last_offset + 1 if isinstance(info, AppendInfo) else _end_of(info)
+
+    def high_watermark(self, index: int) -> int:
+        return self._led(index).log.high_watermark
+
+    def bounds(self, index: int) -> tuple[int, int]:
+        log = self._led(index).log
+        return log.log_start_offset, log.log_end_offset
+
+    async def read(self, index: int, offset: int, max_bytes: int) -> bytes:
+        log = self._led(index).log
+        try:
+            return _read(log, offset, max_bytes, blocking=False)
+        except WouldBlock:
+            return await self._loop.run_in_executor(
+                self._threads, partial(_read, log, offset, max_bytes, blocking=True)
+            )
+
+    def watch(self, index: int, moved: Callable[[], None]) -> Callable[[], None]:
+        watcher = _Watcher(moved)
+        watchers = self._led(index).watchers
+        watchers[watcher] = None
+        return lambda: watchers.pop(watcher, None)
+
+
+class _Watcher:
+    """Tells of every move of a partition."""
+
+    __slots__ = ("_moved",)
+
+    def __init__(self, moved: Callable[[], None]) -> None:
+        self._moved = moved
+
+    def partition_moved(self, partition: Partition) -> None:
+        self._moved()
+
+
+async def _end_of(appending: Awaitable[AppendInfo]) -> int:
+    return (await appending).last_offset + 1
+
+
+def _read(log: Log, offset: int, max_bytes: int, *, blocking: bool) -> bytes:
+    records = log.read(offset, max_bytes, max_offset=log.log_end_offset, blocking=blocking).records
+    if isinstance(records, FileSlice):
+        try:
+            return records.read()
+        finally:
+            records.release()
+    return bytes(records)
+
+
+def group_coordinator(
+    config: BrokerConfig,
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    clock: Clock,
+    timer: Timer,
+    loop: asyncio.AbstractEventLoop,
+    threads: Executor,
+) -> GroupCoordinator:
+    """The coordinator of groups, which follows the leadership of __consumer_offsets from now on."""
+    acks = config.int("offsets.commit.required.acks")
+    coordinator = GroupCoordinator(
+        TopicLogs(OFFSETS_TOPIC, replicas, loop, threads, acks),
+        lambda: len(cache.partitions(OFFSETS_TOPIC)),
+        GroupSettings.of(config),
+        clock,
+        timer,
+        write_timeout_ms=config.int("offsets.commit.timeout.ms"),
+        acks=acks,
+        codec=config.int("offsets.topic.compression.codec"),
+        load_bytes=config.int("offsets.load.buffer.size"),
+        expire_every_ms=config.int("offsets.retention.check.interval.ms"),
+    )
+    replicas.listeners.append(partial(_follow, coordinator.runtime))
+    cache.on_removed.append(lambda gone: coordinator.topics_deleted({each.topic for each in gone}))
+    return coordinator
+
+
+def _follow(runtime: Runtime[Any], partition: Partition) -> None:
+    """A partition is led by another broker than before."""
+    if partition.topic != runtime.topic:
+        return
+    if partition.leader is None:
+        runtime.resigned(partition.index)
+        return
+    try:
+        runtime.elected(partition.index, partition.leader_epoch)
+    except KafkaError as error:
+        if error.code != Errors.NOT_LEADER_OR_FOLLOWER:
+            raise
