@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_dump(actions.add_parser("dump", help="print files of a log directory, as Kafka's DumpLogSegments does"))
     _add_verify(actions.add_parser("verify", help="look for damage in everything below log directories"))
+    _add_repair(actions.add_parser("repair", help="put right what keeps a broker from starting"))
 
 
 def _add_dump(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +71,64 @@ def _verify(arguments: argparse.Namespace) -> int:
     outcome = f"{errors or 'no'} error{'' if errors == 1 else 's'}"
     print(f"{len(reports)} partitions, {batches} batches, {size} bytes: {outcome}")
     return FAILED if errors else OK
+
+
+def _add_repair(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_repair)
+    parser.description = (
+        "Finds what keeps a broker from starting on these log directories, and says what can be done. "
+        "Nothing is changed without --apply; what is changed is kept in a backup beside the log directory."
+    )
+    parser.add_argument("directories", nargs="+", metavar="DIR", type=Path, help="an entry of log.dirs")
+    parser.add_argument("--apply", action="store_true", help="do it")
+    parser.add_argument("--broker-id", type=int, metavar="N", help="the broker that the directories belong to")
+    parser.add_argument("--cluster-id", metavar="ID", help="the cluster that the directories belong to")
+    parser.add_argument("--backup", metavar="DIR", type=Path, help="where to keep what is changed")
+
+
+def _repair(arguments: argparse.Namespace) -> int:
+    """Tell the remedies, or apply them; 1 while something is wrong."""
+    from pybroker.storage.meta_properties import WrongDirectory
+    from pybroker.storage.tools.repair import Backup, Identity, find_remedies
+    from pybroker.storage.tools.verify import lock
+
+    directories = [each.absolute() for each in arguments.directories]
+    try:
+        held = lock(directories)
+        cluster_id = arguments.cluster_id or next(filter(None, map(_store_cluster_id, directories)), None)
+        identity = Identity(arguments.broker_id, cluster_id)
+        backups = {each: Backup(each, arguments.backup and arguments.backup / each.name) for each in directories}
+        remedies = list(find_remedies(directories, identity))
+        for remedy in remedies:
+            print(f"{remedy.path} {remedy.wrong}\n  remedy: {remedy.what}")
+            if arguments.apply:
+                remedy.apply(backups[remedy.directory])
+        remaining = list(find_remedies(directories, identity)) if arguments.apply else remedies
+    except (OSError, WrongDirectory) as error:
+        print(f"pybroker: {error}", file=sys.stderr)
+        return FAILED
+    for each in held:
+        each.release()
+    if not remedies:
+        print("Nothing keeps a broker from starting here; `pybroker log verify` looks closer.")
+    elif arguments.apply:
+        print(
+            "Done. What was changed is kept in " + ", ".join(str(b.root) for b in backups.values() if b.root.exists())
+        )
+    else:
+        print("Nothing was changed. Repeat with --apply to apply this; a backup is kept.")
+    return FAILED if remaining else OK
+
+
+def _store_cluster_id(directory: Path) -> str | None:
+    """The cluster's id according to an embedded metadata store in the directory, if there is one."""
+    from pybroker.controller import paths
+    from pybroker.controller.embedded_store import FILE_NAME, read_node
+
+    try:
+        return paths.decode_cluster_id(read_node(directory / FILE_NAME, paths.CLUSTER_ID))
+    except (OSError, ValueError):
+        return None
 
 
 def told(path: Path, text: str) -> str:

@@ -345,6 +345,24 @@ def _open(path: str) -> _Content:
     return _Content(database, tree, counters["zxid"], counters["session"] + 1)
 
 
+def read_node(path: str | os.PathLike[str], node: str) -> bytes:
+    """For tools: one node's data from a store that is not in use, which stays as it is. OSError where it can't be."""
+    import sqlite3
+    from urllib.parse import quote
+
+    try:
+        database = sqlite3.connect(f"file:{quote(os.fspath(path))}?mode=ro", timeout=0, uri=True)
+        try:
+            row = database.execute("SELECT data FROM node WHERE path = ?", (node,)).fetchone()
+        finally:
+            database.close()
+    except sqlite3.Error as error:
+        raise OSError(f"{os.fspath(path)} can't be read: {error}") from error
+    if row is None:
+        raise OSError(f"{os.fspath(path)} has no node {node}")
+    return bytes(row[0] or b"")
+
+
 def _create_tables(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("BEGIN EXCLUSIVE")

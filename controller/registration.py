@@ -37,7 +37,8 @@ async def prepare_store(store: MetadataStore, known_cluster_id: str | None, *, o
     if known_cluster_id and known_cluster_id != cluster_id:
         raise RegistrationError(
             f"The cluster's id is {cluster_id}, but meta.properties in the log directories names {known_cluster_id}. "
-            "The broker would join the wrong cluster: check zookeeper.connect and log.dirs."
+            "The broker would join the wrong cluster: check zookeeper.connect and log.dirs. If the directories are to "
+            f"belong to this cluster, `pybroker log repair DIR --cluster-id {cluster_id}` corrects meta.properties."
         )
     return cluster_id
 

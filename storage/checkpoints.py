@@ -19,6 +19,7 @@ LOG_START = "log-start-offset-checkpoint"
 REPLICATION_OFFSET = "replication-offset-checkpoint"
 CLEANER_OFFSET = "cleaner-offset-checkpoint"
 VERSION = 0
+_IN_LOG_DIRECTORY = frozenset({RECOVERY_POINT, LOG_START, REPLICATION_OFFSET, CLEANER_OFFSET})
 
 
 class CorruptCheckpoint(ValueError):
@@ -120,4 +121,12 @@ def sync_directory(path: Path) -> None:
 
 def broken(path: Path, what: str) -> CorruptCheckpoint:
     """The error for an unreadable checkpoint, with what an operator can do about it."""
-    return CorruptCheckpoint(f"{path} cannot be read: {what}. Remove it to have its content rebuilt from the logs.")
+    directory = path.parent if path.name in _IN_LOG_DIRECTORY else path.parent.parent
+    return CorruptCheckpoint(
+        f"{path} cannot be read: {what}. Remove it to have its content rebuilt from the logs. {repair_hint(directory)}"
+    )
+
+
+def repair_hint(directory: Path) -> str:
+    """The end of a message about a log directory that `storage/tools/repair` knows a remedy for."""
+    return f"The command `pybroker log repair {directory}` offers this, and keeps a backup."

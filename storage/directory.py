@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pybroker.protocol.types import TopicPartition
-from pybroker.storage.checkpoints import replace_file, sync_directory
+from pybroker.storage.checkpoints import repair_hint, replace_file, sync_directory
 from pybroker.storage.meta_properties import WrongDirectory
 
 LOCK_FILE = ".lock"
@@ -63,7 +63,7 @@ def parse_directory(path: Path) -> DirectoryName:
         raise WrongDirectory(
             f"{path} is in a log directory, but {name!r} is not of the form topic-partition (or "
             f"topic-partition.uniqueId-delete, -future, -stray). Move it out of {path.parent}; "
-            f"a log directory holds nothing but partitions."
+            f"a log directory holds nothing but partitions. {repair_hint(path.parent)}"
         )
     return DirectoryName(TopicPartition(match["topic"], int(match["partition"])), "")
 

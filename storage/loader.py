@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker.protocol.errors import KafkaError
 from pybroker.protocol.records.header import LENGTH_AT, LOG_OVERHEAD, MIN_MESSAGE_OVERHEAD
+from pybroker.storage.checkpoints import repair_hint
 from pybroker.storage.files import PageCache
 from pybroker.storage.leader_epochs import LeaderEpochCache
 from pybroker.storage.meta_properties import WrongDirectory
@@ -133,7 +134,7 @@ def _log_end(segments: list[Segment]) -> int:
             raise WrongDirectory(
                 f"{path} holds something else than batches from position {position} on, although the broker was "
                 f"stopped cleanly. Remove .kafka_cleanshutdown from {path.parent.parent} to have the logs in it "
-                f"recovered."
+                f"recovered. {repair_hint(path.parent.parent)}"
             ) from error
     if position < segment.size:
         path = segment.path(LOG_SUFFIX)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pybroker.storage.checkpoints import replace_file
+from pybroker.storage.checkpoints import repair_hint, replace_file
 
 FILE_NAME = "meta.properties"
 
@@ -40,7 +40,9 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
     if version == "1" or "node.id" in properties:
         raise WrongDirectory(
             f"{path} says version={version}: the directory was formatted for KRaft, whose metadata cannot be used "
-            f"here. Set log.dirs to an empty directory, or, if the records in it may be lost, empty this one."
+            f"here. Set log.dirs to an empty directory, or, if the records in it may be lost, empty this one. "
+            f"`pybroker log repair {directory}` offers to keep records and ids; topics then have to be imported "
+            f"(`pybroker metadata import`)."
         )
     if version != "0":
         raise WrongDirectory(f"{path} says version={version}, not 0. Set log.dirs to another directory.")
@@ -48,7 +50,7 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
     if broker_id is not None and not broker_id.isdecimal():
         raise WrongDirectory(
             f"{path} says broker.id={broker_id}, which is no broker id. Correct it, or remove the file "
-            f"to have it written again."
+            f"to have it written again. {repair_hint(directory)}"
         )
     return MetaProperties(None if broker_id is None else int(broker_id), properties.get("cluster.id"))
 
@@ -70,12 +72,14 @@ def check_meta_properties(found: Mapping[Path, MetaProperties | None], broker_id
             raise WrongDirectory(
                 f"{path} says cluster.id={properties.cluster_id}, but the metadata is that of cluster {cluster_id}. "
                 f"Set log.dirs to the directories of this cluster; only if the metadata was lost on purpose, "
-                f"remove the file."
+                f"remove the file, or let `pybroker log repair {directory} --cluster-id {cluster_id}` correct it."
             )
         if properties.broker_id not in (None, broker_id):
             raise WrongDirectory(
                 f"{path} says broker.id={properties.broker_id}, but this is broker {broker_id}. "
-                f"Set broker.id={properties.broker_id}, or log.dirs to the directories of broker {broker_id}."
+                f"Set broker.id={properties.broker_id}, or log.dirs to the directories of broker {broker_id}. "
+                f"If it was renumbered on purpose, `pybroker log repair {directory} --broker-id {broker_id}` corrects "
+                f"the file."
             )
     return [directory for directory, properties in found.items() if properties is None]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
-from pybroker.storage.checkpoints import replace_file
+from pybroker.storage.checkpoints import repair_hint, replace_file
 
 FILE_NAME = "partition.metadata"
 VERSION = "0"
@@ -42,7 +42,8 @@ def read_topic_id(directory: Path) -> bytes | None:
     except ValueError as error:
         reason = str(error)
     raise CorruptPartitionMetadata(
-        f"{path} cannot be read: {reason}. Remove the file: it is written again with the topic id of the controller."
+        f"{path} cannot be read: {reason}. Remove the file: it is written again with the topic id of the controller. "
+        f"{repair_hint(directory.parent)}"
     )
 
 

@@ -82,7 +82,8 @@ class Startup:
                 elif topic_partition in seen:
                     raise WrongDirectory(
                         f"{path} and {seen[topic_partition]} hold the same partition. "
-                        f"Move the older of them out of the log directories."
+                        f"Move the older of them out of the log directories. The command `pybroker log repair "
+                        f"{seen[topic_partition].parent} {path.parent}` offers this, and keeps a backup."
                     )
                 else:
                     seen[topic_partition] = path

@@ -31,6 +31,10 @@ WINDOW = 1 << 20
 _crc32c = cast("Callable[[Buffer, int], int]", crc32c)  # which also goes on from an earlier sum
 
 
+class CutOff(BrokenBatch):
+    """The file ends before the batch does."""
+
+
 class Walked(NamedTuple):
     """One batch of a file; `valid` is whether its checksum is right."""
 
@@ -40,7 +44,7 @@ class Walked(NamedTuple):
 
 
 def walk_log(descriptor: int, end: int, start: int = 0) -> Iterator[Walked]:
-    """Every batch in [start, end) of a file. Raises BrokenBatch where none can begin, or where one is cut off."""
+    """Every batch in [start, end) of a file. BrokenBatch where none can begin, CutOff where one is not whole."""
     position, window, window_at = start, memoryview(b""), start
     while position < end:
         at = position - window_at
@@ -48,13 +52,13 @@ def walk_log(descriptor: int, end: int, start: int = 0) -> Iterator[Walked]:
             window, window_at, at = memoryview(os.pread(descriptor, WINDOW, position)), position, 0
         left = end - position
         if left < BATCH_OVERHEAD and left < LOG_OVERHEAD + MIN_MESSAGE_OVERHEAD:
-            raise BrokenBatch(position, f"a batch's header is cut off after {left} bytes")
+            raise CutOff(position, f"a batch's header is cut off after {left} bytes")
         length = int.from_bytes(window[at + LENGTH_AT : at + LENGTH_AT + 4], "big", signed=True)
         if length < MIN_MESSAGE_OVERHEAD:
             raise BrokenBatch(position, f"a batch's size field says {length}")
         size = length + LOG_OVERHEAD
         if size > left:
-            raise BrokenBatch(position, f"a batch of {size} bytes is cut off after {left}")
+            raise CutOff(position, f"a batch of {size} bytes is cut off after {left}")
         try:
             header = read_header(window, at)
         except KafkaError as error:

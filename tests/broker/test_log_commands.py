@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from pybroker.broker.cli import main
+from pybroker.controller.embedded_store import FILE_NAME, EmbeddedStore
+from pybroker.controller.registration import prepare_store
+from pybroker.storage.meta_properties import write_meta_properties
 from tests.support import disk
 
 
@@ -59,3 +62,29 @@ def test_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines()[0].endswith("no errors")
     assert main(["log", "verify", str(tmp_path / "nothing")]) == 1
     assert "is no directory" in capsys.readouterr().err
+
+
+def test_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, directory = disk.unpack("start-meta-other-broker", tmp_path)
+    command = ["log", "repair", str(directory), "--broker-id", "7"]
+    assert main(command) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{directory / 'meta.properties'} says broker.id=8, not 7"
+    assert lines[1].startswith("  remedy: write it with version=0, broker.id=7, cluster.id=")
+    assert lines[2].startswith("Nothing was changed.")
+    assert main([*command, "--apply", "--backup", str(tmp_path / "kept")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"Done. What was changed is kept in {tmp_path / 'kept/data'}"
+    assert "broker.id=8" in (tmp_path / "kept/data/meta.properties").read_text()
+    assert main(command) == 0
+    assert capsys.readouterr().out.startswith("Nothing keeps a broker from starting here")
+
+
+async def test_repair_goes_by_the_cluster_id_of_the_metadata_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = await EmbeddedStore.open(tmp_path / FILE_NAME)
+    cluster_id = await prepare_store(store, None, own_store=True)
+    await store.close()
+    write_meta_properties(tmp_path, 1, "AAAAAAAAAAAAAAAAAAAAAA")
+    assert main(["log", "repair", str(tmp_path)]) == 1
+    assert f"says cluster.id=AAAAAAAAAAAAAAAAAAAAAA, not {cluster_id}" in capsys.readouterr().out
