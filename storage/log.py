@@ -55,6 +55,7 @@ class Log:
         "_header_only",
         "active",
         "bases",
+        "cleaned_to",
         "config",
         "directory",
         "flush_at",
@@ -116,6 +117,7 @@ class Log:
         self.recovery_point = min(recovery_point, self.log_end_offset)
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self.last_flush_ms = host.clock.now_ms()
+        self.cleaned_to = 0  # of a compacted log: the cleaner has dealt with everything below
         self.truncations = 0  # counts; what was planned before one is void after it
         self.tail_offset = -1  # first offset and position of the last batch appended, where readers mostly are
         self.tail_position = 0

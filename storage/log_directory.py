@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Offsets = dict[TopicPartition, int]
-CHECKPOINTS = (checkpoints.RECOVERY_POINT, checkpoints.LOG_START, checkpoints.REPLICATION_OFFSET)
+CHECKPOINTS = (
+    checkpoints.RECOVERY_POINT,
+    checkpoints.LOG_START,
+    checkpoints.REPLICATION_OFFSET,
+    checkpoints.CLEANER_OFFSET,
+)
 
 
 class LogDirectory:
@@ -87,12 +92,15 @@ class LogDirectory:
         return self._written.get(name, {}).get(topic_partition, 0)
 
     def offsets(self, name: str) -> Offsets:
-        """What a checkpoint would have to say now; log starts only where the first segment does not tell them."""
+        """What a checkpoint would have to say now; log starts only where the first segment does not tell them,
+        cleaned parts only where there are any."""
         logs = self.logs.items()
         if name == checkpoints.RECOVERY_POINT:
             return {partition: log.recovery_point for partition, log in logs}
         if name == checkpoints.REPLICATION_OFFSET:
             return {partition: log.high_watermark for partition, log in logs}
+        if name == checkpoints.CLEANER_OFFSET:
+            return {partition: log.cleaned_to for partition, log in logs if log.cleaned_to > 0}
         return {partition: log.log_start_offset for partition, log in logs if log.log_start_offset > log.bases[0]}
 
     def want_checkpoint(self, name: str) -> bool:

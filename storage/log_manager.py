@@ -23,6 +23,7 @@ from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage import checkpoints
 from pybroker.storage.checkpoints import CorruptCheckpoint
+from pybroker.storage.cleaner.cleaner import LogCleaner
 from pybroker.storage.directory import DELETE_SUFFIX, partition_directory, suffixed_directory
 from pybroker.storage.files import PageCache
 from pybroker.storage.leader_epochs import LeaderEpochCache
@@ -82,6 +83,7 @@ class LogManager:
         self.on_dir_failure = on_dir_failure
         self.io = LogIo(self)
         self.upkeep = LogUpkeep(self)
+        self.cleaner = LogCleaner(self)
         self._topics: dict[str, dict[int, Log]] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._offline: dict[TopicPartition, LogDirectory] = {}
@@ -139,7 +141,9 @@ class LogManager:
     def _open_found(self, found: Found, loading: Loading) -> None:
         home, topic_partition, _ = found
         watermark = home.checkpointed(checkpoints.REPLICATION_OFFSET, topic_partition)
-        self._add(home, topic_partition, self._open_log(topic_partition, loading, watermark), watermark)
+        log = self._open_log(topic_partition, loading, watermark)
+        log.cleaned_to = home.checkpointed(checkpoints.CLEANER_OFFSET, topic_partition)
+        self._add(home, topic_partition, log, watermark)
 
     def _open_log(self, topic_partition: TopicPartition, loading: Loading, high_watermark: int = 0) -> Log:
         loaded = load_partition(loading, self.cache)
@@ -164,9 +168,10 @@ class LogManager:
             raise WrongDirectory(f"No log directory can be used. {reasons}")
 
     def start(self, loop: asyncio.AbstractEventLoop, timer: Timer) -> None:
-        """Begin with what is done from time to time: retention, flushing, checkpoints, removals."""
+        """Begin with what is done from time to time: retention, flushing, checkpoints, removals, compaction."""
         self.io.start(loop, timer)
         self.upkeep.start(loop)
+        self.cleaner.start(loop)
         for path in self._doomed:
             self.io.remove_directory(path, self.config.int("log.segment.delete.delay.ms"))
         self._doomed.clear()
@@ -297,6 +302,7 @@ class LogManager:
     def _forget(self, topic_partition: TopicPartition) -> None:
         if self.logs.pop(topic_partition, None) is None:
             return
+        self.cleaner.abort(topic_partition)
         del self._homes[topic_partition].logs[topic_partition]
         del self._homes[topic_partition]
         self._high_watermarks.pop(topic_partition, None)
@@ -384,6 +390,7 @@ class LogManager:
         Blocks, and may be called from a thread when nothing uses the logs any more. A directory in which it fails is
         not marked: its logs are recovered at the next start.
         """
+        self.cleaner.stop()
         self.upkeep.stop()
         self.io.stop()
         for directory in self.online:

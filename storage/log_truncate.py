@@ -54,6 +54,7 @@ def _truncate(log: Log, offset: int) -> None:
     log.log_start_offset = min(log.log_start_offset, offset)
     log.high_watermark = min(log.high_watermark, offset)
     log.recovery_point = min(log.recovery_point, offset)
+    log.cleaned_to = min(log.cleaned_to, offset)
     log.set_flush_at()
     log.leader_epochs.truncate_from_end(offset)
     log.latest_epoch = log.leader_epochs.latest_epoch
@@ -86,6 +87,7 @@ def truncate_fully_and_start_at(log: Log, offset: int, log_start_offset: int | N
     log.log_start_offset = offset if log_start_offset is None else log_start_offset
     log.high_watermark = log.log_start_offset
     log.recovery_point = min(log.recovery_point, offset)
+    log.cleaned_to = min(log.cleaned_to, offset)
     log.tail_offset = -1
     log.truncations += 1
     log.set_flush_at()

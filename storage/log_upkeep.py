@@ -84,7 +84,9 @@ class LogUpkeep:
     async def delete_old_segments(self) -> None:
         """Retention, by time, size and log start offset."""
         started, deleted = time.monotonic(), 0
-        async for log in self._logs():
+        async for log in self.every_log():
+            if self._manager.cleaner.is_busy(log.topic_partition):
+                continue  # its segments must stay for as long
             try:
                 deleted += log.delete_old_segments()
             except KafkaError as error:
@@ -95,7 +97,7 @@ class LogUpkeep:
     async def flush_dirty(self) -> None:
         """Flush the logs that have waited for flush.ms."""
         now_ms = self._manager.clock.now_ms()
-        async for log in self._logs():
+        async for log in self.every_log():
             if log.unflushed and now_ms - log.last_flush_ms >= log.config.flush_ms:
                 log.flush_later()
 
@@ -114,7 +116,7 @@ class LogUpkeep:
     async def remove_expired_producers(self) -> None:
         """Forget producers that have been idle for producer.id.expiration.ms."""
         now_ms = self._manager.clock.now_ms()
-        async for log in self._logs():
+        async for log in self.every_log():
             log.producers.remove_expired(now_ms)
 
     def _write(self, name: str) -> None:
@@ -122,7 +124,7 @@ class LogUpkeep:
             if directory.want_checkpoint(name):
                 self._manager.io.write(directory, partial(directory.write_wanted, name))
 
-    async def _logs(self) -> AsyncIterator[Log]:
+    async def every_log(self) -> AsyncIterator[Log]:
         """Every log, with a pause for everything else after each 2 ms."""
         deadline = time.perf_counter() + _SLICE_SECONDS
         for topic_partition, log in list(self._manager.logs.items()):

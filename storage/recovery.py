@@ -87,7 +87,7 @@ def _finish_swap(directory: Path, swaps: list[str], config: LogConfig, cache: Pa
         if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             base = base_offset_of(name) or 0
             segment = Segment(directory, base, config, cache, suffix=SWAP_SUFFIX)
-            end = max(end, segment.next_offset())
+            end = max(end, segment.next_offset(), base + 1)  # an empty one replaces its own predecessor at least
             segment.release()
             first = base if first is None else min(first, base)
     for name in os.listdir(directory):

@@ -87,8 +87,12 @@ def remove_later(log: Log, segments: list[Segment]) -> None:
         segment.fd = -1
         segment.rename(DELETED_SUFFIX)
         log.producers.remove_snapshot(segment.base_offset)
-    if not segments:
-        return
+    if segments:
+        remove_renamed_later(log, segments)
+
+
+def remove_renamed_later(log: Log, segments: list[Segment]) -> None:
+    """Have segments that are `.deleted` removed after file.delete.delay.ms."""
 
     def remove() -> None:
         for segment in segments:

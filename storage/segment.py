@@ -133,15 +133,17 @@ class Segment:
         self._created_ms = 0
 
     @classmethod
-    def create(cls, directory: Path, base_offset: int, config: LogConfig, cache: PageCache, now_ms: int) -> Segment:
+    def create(
+        cls, directory: Path, base_offset: int, config: LogConfig, cache: PageCache, now_ms: int, *, suffix: str = ""
+    ) -> Segment:
         """Make the files of a new active segment. OSError when the disk fails or is full."""
-        fd = os.open(directory / f"{base_offset:020d}{LOG_SUFFIX}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        fd = os.open(directory / f"{base_offset:020d}{LOG_SUFFIX}{suffix}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             if config.preallocate:
                 _preallocate(fd, config.segment_bytes)
         finally:
             os.close(fd)
-        segment = cls(directory, base_offset, config, cache)
+        segment = cls(directory, base_offset, config, cache, suffix=suffix)
         segment.size = 0
         segment.offset_index.create()
         segment.time_index.create()
@@ -177,8 +179,10 @@ class Segment:
         """Take over changed settings."""
         self.config = config
         self.max_size = config.segment_bytes
-        jitter = min(config.segment_jitter_ms, config.segment_ms)
-        self._roll_ms = config.segment_ms - (int.from_bytes(os.urandom(8)) % jitter if jitter > 0 else 0)
+        # What must be compacted in time must not stay in the active segment for longer, as in Kafka.
+        most_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compact else config.segment_ms
+        jitter = min(config.segment_jitter_ms, most_ms)
+        self._roll_ms = most_ms - (int.from_bytes(os.urandom(8)) % jitter if jitter > 0 else 0)
         self._set_roll_after()
 
     def append(self, records: memoryview, size: int, last_offset: int, max_timestamp: int) -> int:
@@ -296,6 +300,13 @@ class Segment:
     def last_modified_ms(self) -> int:
         """When the file was last written to, in ms."""
         return self.path(LOG_SUFFIX).stat().st_mtime_ns // 1_000_000
+
+    @property
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, in ms, -1 if there is none; reads it from the file, once."""
+        if self._first_timestamp is None:
+            self._first_timestamp = self._read_first_timestamp()
+        return -1 if self._first_timestamp is None else self._first_timestamp
 
     def _read_first_timestamp(self) -> int | None:
         first = next(self.walk(0), None)
