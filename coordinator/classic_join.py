@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
-from uuid import uuid4
 
 from pybroker.coordinator.classic import PENDING, SESSION, ClassicGroup
 from pybroker.coordinator.classic_members import NOT_ARMED, Member, Protocols
@@ -44,8 +44,8 @@ def refused(error: Errors, member_id: str = "") -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, protocol_name=None, member_id=member_id)
 
 
-def join(group: ClassicGroup, asked: Join, effects: Effects) -> None:
-    """One member wants to be in the group's next generation."""
+def join(group: ClassicGroup, asked: Join, new_id: Callable[[], object], effects: Effects) -> None:
+    """One member wants to be in the group's next generation. `new_id` gives what makes a member id unique."""
     request = asked.request
     member_id = request.member_id
     if not _has_room(group, member_id):
@@ -62,7 +62,7 @@ def join(group: ClassicGroup, asked: Join, effects: Effects) -> None:
         effects.cancel_timer(TimerKey(PENDING, group.group_id, member_id))
         _add(group, asked, member_id, effects)
     elif not member_id:
-        _join_new(group, asked, effects)
+        _join_new(group, asked, f"{_prefix(asked)}-{new_id()}", effects)
     else:
         _rejoin(group, group.members[member_id], asked, effects)
     group.try_complete_join(effects)
@@ -102,12 +102,16 @@ def _supports(group: ClassicGroup, request: JoinGroupRequest) -> bool:
     return group.protocol_type == request.protocol_type and group.members.know_one_of(names)
 
 
-def _join_new(group: ClassicGroup, asked: Join, effects: Effects) -> None:
+def _prefix(asked: Join) -> str:
+    """How a new member's id begins (Java writes null out)."""
+    instance_id = asked.request.group_instance_id
+    return instance_id if instance_id is not None else "null" if asked.client_id is None else asked.client_id
+
+
+def _join_new(group: ClassicGroup, asked: Join, member_id: str, effects: Effects) -> None:
     """Somebody without a member id: a static member that (re)started, or a new dynamic one."""
     request = asked.request
     instance_id = request.group_instance_id
-    prefix = instance_id if instance_id is not None else "null" if asked.client_id is None else asked.client_id
-    member_id = f"{prefix}-{uuid4()}"
     if instance_id is not None:
         current = group.members.static.get(instance_id)
         if current is not None:

@@ -28,11 +28,13 @@ class Written(Protocol):
 
 
 class Write(NamedTuple):
-    """Records to append in one batch. `producer` is (id, epoch) of the transaction they belong to."""
+    """Records to append in one batch. `producer` is (id, epoch) of the transaction they belong to, `sequence` what
+    stands in the batch's header: Kafka writes 0 there with offsets, though nothing goes by it."""
 
     records: Sequence[Record]
     written: Written
     producer: tuple[int, int] | None = None
+    sequence: int = -1
 
 
 class Effects:
@@ -55,8 +57,10 @@ class Effects:
     def cancel_timer(self, key: TimerKey) -> None:
         self.timers.append((key, None))
 
-    def write(self, records: Sequence[Record], written: Written, producer: tuple[int, int] | None = None) -> None:
-        self.writes.append(Write(records, written, producer))
+    def write(
+        self, records: Sequence[Record], written: Written, producer: tuple[int, int] | None = None, sequence: int = -1
+    ) -> None:
+        self.writes.append(Write(records, written, producer, sequence))
 
 
 def ignore(error: Errors, effects: Effects) -> None:

@@ -305,8 +305,9 @@ class Runtime(Generic[S]):
         now = self.clock.now_ms()
         producer_id, epoch = (-1, -1) if write.producer is None else write.producer
         builder = BatchBuilder(
-            codec=self._codec, producer_id=producer_id, producer_epoch=epoch, transactional=write.producer is not None
-        )
+            codec=self._codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=write.sequence,
+            transactional=write.producer is not None,
+        )  # fmt: skip
         for record in write.records:
             key, value = records.encode(record)
             builder.append(now, key, value)

@@ -7,9 +7,10 @@ holds. A group that only keeps offsets is a classic group without members.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
+from uuid import uuid4
 
 from pybroker.coordinator.classic import ClassicGroup
 from pybroker.coordinator.classic_join import Join, join, refused
@@ -50,9 +51,10 @@ class OffsetState(NamedTuple):
 class GroupShard:
     """See the module's text."""
 
-    def __init__(self, settings: GroupSettings, clock: Clock) -> None:
+    def __init__(self, settings: GroupSettings, clock: Clock, new_id: Callable[[], object] = uuid4) -> None:
         self.settings = settings
         self.clock = clock
+        self._new_id = new_id
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
 
@@ -75,8 +77,10 @@ class GroupShard:
 
     def end_transaction(self, producer_id: int, commit: bool) -> None:
         """A transaction's marker is in the log."""
-        for offsets in self.offsets.values():
+        for group_id, offsets in self.offsets.items():
             offsets.end_transaction(producer_id, commit)
+            if offsets and group_id not in self.groups:  # deleted meanwhile, and offsets of it came through
+                self.groups[group_id] = ClassicGroup(group_id, self.settings, self.clock)
 
     def loaded(self, effects: Effects) -> None:
         """All records have been replayed: members have to report from now on."""
@@ -117,7 +121,7 @@ class GroupShard:
                 effects.answer(asked.reply, refused(Errors.UNKNOWN_MEMBER_ID, request.member_id))
                 return
             group = self.groups[group_id] = ClassicGroup(group_id, settings, self.clock)
-        join(group, asked, effects)
+        join(group, asked, self._new_id, effects)
 
     def sync(self, request: SyncGroupRequest, reply: Reply, effects: Effects) -> None:
         group = self._classic(request.group_id)
@@ -189,7 +193,7 @@ class GroupShard:
         offsets.begin_write(place for place, _ in accepted)
         producer_id = None if producer is None else producer[0]
         written = partial(self._committed, group, accepted, producer_id, errors, reply)
-        effects.write([offset.record(who.group_id, place) for place, offset in accepted], written, producer)
+        effects.write([offset.record(who.group_id, place) for place, offset in accepted], written, producer, sequence=0)
 
     def _check_commit(self, who: Committer, transactional: bool) -> Errors:
         group = self.groups.get(who.group_id)
@@ -280,7 +284,8 @@ class GroupShard:
     def _forget_group(self, group: Group, effects: Effects) -> None:
         group.removed(effects)
         del self.groups[group.group_id]
-        self.offsets.pop(group.group_id, None)
+        if not self.offsets.get(group.group_id):  # open transactions hold theirs
+            self.offsets.pop(group.group_id, None)
         tombstones = group.tombstones()
         if tombstones:
             effects.write(tombstones, ignore)
