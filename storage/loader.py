@@ -18,6 +18,7 @@ from pybroker.storage.files import PageCache
 from pybroker.storage.leader_epochs import LeaderEpochCache
 from pybroker.storage.meta_properties import WrongDirectory
 from pybroker.storage.partition_metadata import CorruptPartitionMetadata, read_topic_id
+from pybroker.storage.producer_recall import recall_batches
 from pybroker.storage.producer_state import ProducerStates
 from pybroker.storage.recovery import Repair, base_offset_of, is_damaged, replay, tidy, unflushed_from
 from pybroker.storage.segment import LOG_SUFFIX, Segment
@@ -190,3 +191,4 @@ def _load_producers(loading: Loading, segments: list[Segment], producers: Produc
                 replay(segment, producers, max(segment.base_offset, loaded))
     producers.take_snapshot(end)
     producers.on_high_watermark(end)
+    recall_batches(segments, producers, loading.now_ms)

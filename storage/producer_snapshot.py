@@ -5,7 +5,7 @@ int32 count, then per producer 46 bytes: int64 producer id, int16 epoch, int32 l
 int32 offset delta of the last batch, int64 timestamp (ms), int32 coordinator epoch (-1: no marker seen), int64 first
 offset of the open transaction (-1: none). No producers at all make a file of 10 bytes.
 
-Only the last batch of a producer is kept, so after a restart one duplicate is recognised, not five.
+Only the last batch of a producer is kept; `producer_recall` finds those before it in the log.
 """
 
 from __future__ import annotations
