@@ -6,7 +6,7 @@ Also where an answer goes (Reply), since a decision may answer requests that cam
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pybroker.coordinator.records import Record
@@ -91,7 +91,7 @@ class Reply:
         if self._future is not None and not self._future.done():
             self._future.set_result(self._answer)
 
-    def result(self) -> Any | Awaitable[Any]:
+    def result(self) -> Any:
         """The response, or a future of it."""
         if self._answered:
             return self._answer
