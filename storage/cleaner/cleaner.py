@@ -165,6 +165,8 @@ class LogCleaner:
                 partition = log.topic_partition
                 if not log.config.compact or partition in self._busy or self.uncleanable.get(partition) is log:
                     continue
+                if self._manager.mover.is_moving(partition):
+                    continue
                 try:
                     found = examine(log, now_ms)
                 except OSError as error:
@@ -227,8 +229,8 @@ class LogCleaner:
             last_records=last_records,
             now_ms=self._manager.clock.now_ms(),
             memory=min(config.int("log.cleaner.dedupe.buffer.size") // processes, _MOST_MEMORY),
-            load_factor=config.float("log.cleaner.io.buffer.load.factor"),
-            bytes_per_second=config.float("log.cleaner.io.max.bytes.per.second") / processes,
+            load_factor=min(max(config.float("log.cleaner.io.buffer.load.factor"), 0.01), 1.0),
+            bytes_per_second=max(config.float("log.cleaner.io.max.bytes.per.second"), 1.0) / processes,
         )
 
     # --- results -------------------------------------------------------------------------------------------------

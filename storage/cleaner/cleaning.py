@@ -121,13 +121,15 @@ class _Pass:
 
     def _note_batch(self, header: BatchHeader, batch: memoryview, offsets: OffsetMap) -> bool:
         try:
-            keys, at = keys_of(header, batch)
-        except (Damaged, KafkaError):
-            return True  # told of when it is copied
+            keys, at, tombstones = keys_of(header, batch)
+        except (Damaged, KafkaError) as error:
+            self._damaged(header, str(error))
+            return True
         if at and at[0] < self._job.first_dirty:
             skipped = sum(offset < self._job.first_dirty for offset in at)
             keys, at = keys[skipped:], at[skipped:]
-        return offsets.put(keys, at)
+            tombstones = [number - skipped for number in tombstones if number >= skipped]
+        return offsets.put(keys, at, tombstones)
 
     # --- the copy ------------------------------------------------------------------------------------------------
 

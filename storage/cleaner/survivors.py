@@ -29,8 +29,8 @@ from pybroker.protocol.records.header import (
 )
 from pybroker.protocol.records.record import Record, assemble
 from pybroker.storage.cleaner.job import Job
-from pybroker.storage.cleaner.offset_map import OffsetMap
-from pybroker.storage.cleaner.record_scan import Damaged, Scanned, rebase, scan
+from pybroker.storage.cleaner.offset_map import GONE, TOMBSTONE, OffsetMap
+from pybroker.storage.cleaner.record_scan import Damaged, Scanned, rebase, scan, scan_known
 from pybroker.storage.cleaner.transactions import SeenTransactions
 
 _MAX_TIMESTAMP = 2**63 - 1
@@ -79,6 +79,10 @@ class Survivors:
     def _data(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
         if not header.count:
             return self._emptied(header)
+        if header.count == header.last_offset_delta + 1 and not header.has_delete_horizon:
+            marks = self._map.marks(header.base_offset, header.last_offset)
+            if marks is not None:
+                return self._marked(header, batch, marks)
         scanned = scan(batch, header)
         latest = self._map.latest_offset
         keys, offsets, tombstones = scanned.keys, scanned.offsets, scanned.tombstones
@@ -103,6 +107,19 @@ class Survivors:
         lost = set(gone)
         kept = [number for number in range(len(keys)) if number not in lost]
         return _rebuilt(header, scanned, kept, horizon)
+
+    def _marked(self, header: BatchHeader, batch: memoryview, marks: bytearray) -> Buffer | None:
+        """A data batch whose records have all been noted, one mark each."""
+        gone = marks.count(GONE)
+        count = len(marks) - gone
+        if not count:
+            return self._emptied(header)
+        self.records_kept += count
+        horizon = self._new_horizon() if TOMBSTONE in marks else None
+        if not gone and horizon is None:
+            return batch
+        kept = [number for number, mark in enumerate(marks) if mark != GONE]
+        return _rebuilt(header, scan_known(batch, header), kept, horizon)
 
     def _new_horizon(self) -> int:
         return min(self._job.now_ms + self._job.config.delete_retention_ms, _MAX_TIMESTAMP)
@@ -177,14 +194,17 @@ def _legacy_set(header: BatchHeader, records: list[Record]) -> bytearray:
     )  # fmt: skip
 
 
-def keys_of(header: BatchHeader, batch: memoryview) -> tuple[list[bytes | None], list[int]]:
-    """The keys and offsets of a data batch's records, for the map. Raises Damaged and KafkaError."""
+def keys_of(header: BatchHeader, batch: memoryview) -> tuple[list[bytes | None], list[int], list[int]]:
+    """The keys and offsets of a data batch's records, and the numbers of the tombstones, for the map.
+
+    Raises Damaged and KafkaError.
+    """
     if header.magic >= MAGIC_V2:
         if not header.count:
-            return [], []
+            return [], [], []
         scanned = scan(batch, header)
-        return scanned.keys, scanned.offsets
+        return scanned.keys, scanned.offsets, scanned.tombstones
     if not check_crc(batch, 0, header.size):
         raise Damaged("its checksum does not match")
     records = list(legacy.iter_records(batch, header))
-    return [record.key for record in records], [record.offset for record in records]
+    return [record.key for record in records], [record.offset for record in records], []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import signal
 import struct
 import sys
@@ -52,6 +51,8 @@ class Worker:
 
     async def receive(self) -> Message:
         """Its next message. WorkerDied."""
+        import pickle  # 6 ms, which the start can do without
+
         assert self._process.stdout is not None
         try:
             (size,) = SIZE.unpack(await self._process.stdout.readexactly(SIZE.size))
@@ -75,6 +76,8 @@ class Worker:
 
 
 def _packed(message: Job | Message) -> bytes:
+    import pickle
+
     data = pickle.dumps(message)
     return SIZE.pack(len(data)) + data
 
@@ -101,6 +104,8 @@ def main() -> None:
 
 
 def _read(source: BinaryIO) -> Job | None:
+    import pickle
+
     head = source.read(SIZE.size)
     if len(head) < SIZE.size:
         return None

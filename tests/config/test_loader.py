@@ -184,10 +184,10 @@ def test_listeners_that_are_fine() -> None:
 
 def test_known_but_not_served_is_said_once() -> None:
     config = loaded(
-        "log.cleaner.threads=2", "super.users=User:a", "authorizer.class.name=x", "kafka.metrics.reporters=y"
+        "cordoned.log.dirs=/a", "super.users=User:a", "authorizer.class.name=x", "kafka.metrics.reporters=y"
     )
     assert config.warnings == [
-        "known but not served yet, so without effect: authorizer.class.name, log.cleaner.threads, super.users",
+        "known but not served yet, so without effect: authorizer.class.name, cordoned.log.dirs, super.users",
         "without meaning for this broker, so without effect: kafka.metrics.reporters",
         "authorizer.class.name is set, but every request is allowed: there is no authorizer yet",
     ]
