@@ -15,6 +15,7 @@ from bench.rawload import Result, Target
 
 SEED_RECORDS = 100_000
 CHUNK = 10_000
+CREATION_SECONDS = 240.0  # Kafka needs a minute for 10,000 partitions
 
 
 def _address(target: Target) -> str:
@@ -22,16 +23,19 @@ def _address(target: Target) -> str:
 
 
 def create_topic(target: Target, name: str, partitions: int) -> None:
-    """Create a topic and wait until it is there. KafkaException where the broker refuses."""
-    admin = AdminClient({"bootstrap.servers": _address(target)})
-    admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=240, request_timeout=240)[name].result(250)
-    deadline = time.monotonic() + 60
+    """Create a topic and wait until all its partitions have leaders. KafkaException where the broker refuses."""
+    admin = AdminClient({"bootstrap.servers": _address(target), "socket.timeout.ms": int(CREATION_SECONDS * 1000)})
+    made = admin.create_topics(
+        [NewTopic(name, partitions, 1)], operation_timeout=CREATION_SECONDS, request_timeout=CREATION_SECONDS
+    )
+    made[name].result(CREATION_SECONDS + 10)
+    deadline = time.monotonic() + CREATION_SECONDS
     while True:
         topic = admin.list_topics(name, timeout=60).topics[name]
         if len(topic.partitions) == partitions and all(each.leader >= 0 for each in topic.partitions.values()):
             return
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{name} is not ready after 60 s")
+            raise RuntimeError(f"{name} is not ready after {CREATION_SECONDS} s")
         time.sleep(0.1)
 
 

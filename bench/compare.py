@@ -24,10 +24,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from confluent_kafka import KafkaException
 
 from bench import clients, rawload, report, wire
 from bench.processes import Figures, cpu_seconds, measured, memory_mb
@@ -54,23 +57,32 @@ def starts(system: System) -> Iterator[Result]:
     yield "start", {"ms": statistics.median(times[1:]) * 1e3, "cpu_s": statistics.median(cpu[1:])}
 
 
+@contextmanager
+def connections(system: System, count: int) -> Iterator[None]:
+    """So many connections, each of which has asked for ApiVersions and is idle since."""
+    sockets = []
+    try:
+        for _ in range(count):
+            sockets.append(socket.create_connection(system.address, timeout=60))
+            sockets[-1].sendall(wire.api_versions())
+        for each in sockets:
+            each.recv(4096)
+        yield
+    finally:
+        for each in sockets:
+            each.close()
+
+
 def memory(system: System) -> Iterator[Result]:
     """Memory of a broker that has just started: idle, then with connections, then with partitions."""
     system.start()
     target = system.target(0)
     time.sleep(SETTLED_SECONDS)
     figures: Figures = {"idle_mb": memory_mb(target.pids)}
-    sockets = [socket.create_connection(system.address, timeout=60) for _ in range(MANY)]
     if system.name != "floor":
-        for each in sockets:
-            each.sendall(wire.api_versions())
-        for each in sockets:
-            each.recv(4096)
-    time.sleep(SETTLED_SECONDS)
-    figures["connections_mb"] = memory_mb(target.pids)
-    for each in sockets:
-        each.close()
-    if system.name != "floor":
+        with connections(system, MANY):
+            time.sleep(SETTLED_SECONDS)
+            figures["connections_mb"] = memory_mb(target.pids)
         time.sleep(SETTLED_SECONDS)
         clients.create_topic(target, "many", MANY)
         time.sleep(SETTLED_SECONDS)
@@ -95,17 +107,25 @@ def loads(system: System, wanted: list[str], gigabytes: float) -> Iterator[Resul
         rawload.warm_up(target)
         for name in rawload.OF_THE_FLOOR:
             if name in wanted:
-                yield from rawload.MEASURES[name](target)
+                yield from attempted(name, rawload.MEASURES[name](target))
     else:
         clients.create_topic(target, target.topic, 8)
         rawload.warm_up(target)
         clients.warm_up(target)
         for name, measure in (rawload.MEASURES | clients.MEASURES).items():
             if name in wanted:
-                yield from measure(target)
+                yield from attempted(name, measure(target))
         if "10000-partitions" in wanted:
-            yield from very_many_partitions(target)
+            yield from attempted("10000-partitions", very_many_partitions(target))
     system.stop()
+
+
+def attempted(name: str, results: Iterator[Result]) -> Iterator[Result]:
+    """The results; a measure that fails is told on stderr and has an empty cell in the table."""
+    try:
+        yield from results
+    except (RuntimeError, OSError, EOFError, KafkaException) as error:
+        print(f"{name} failed: {error}", file=sys.stderr, flush=True)
 
 
 def run(system: System, wanted: list[str], gigabytes: float) -> Iterator[Result]:
@@ -121,11 +141,12 @@ def run(system: System, wanted: list[str], gigabytes: float) -> Iterator[Result]
 
 
 def medians(rounds: list[dict[str, Figures]]) -> dict[str, Figures]:
-    """Each figure's median over the rounds."""
-    return {
-        measure: {key: statistics.median(each[measure][key] for each in rounds) for key in figures}
-        for measure, figures in rounds[0].items()
-    }
+    """Each figure's median over the rounds that have it."""
+    found = {}
+    for measure in dict.fromkeys(name for each in rounds for name in each):
+        runs = [each[measure] for each in rounds if measure in each]
+        found[measure] = {key: statistics.median(figures[key] for figures in runs) for key in runs[0]}
+    return found
 
 
 def parsed() -> argparse.Namespace:

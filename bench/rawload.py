@@ -231,7 +231,7 @@ def ping_beside_metadata(target: Target, topic: str) -> Iterator[Result]:
         alone["n"] = 50
     connection.close()
     with beside(_ask_metadata, target.address, topic), measured(target.pids) as figures:
-        figures |= percentiles(ping_times(target, lambda done: done < 1000))
+        figures |= percentiles(ping_times(target, lambda done: done < 3000))
     yield "metadata-10000-partitions", alone
     yield "ping-beside-metadata", figures
 

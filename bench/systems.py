@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -78,23 +77,16 @@ class System:
         self.start_seconds = time.perf_counter() - began
 
     def stop(self) -> None:
+        """End it at once: its data is thrown away."""
         if self.process is not None:
-            _end(self.process)
+            self.process.kill()
+            self.process.wait()
             self.process = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def target(self, gigabytes: float) -> Target:
         assert self.process is not None
         return Target(self.address, [self.process.pid], gigabytes=gigabytes, log=lambda index: self.log("raw", index))
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(60)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 class PyBroker(System):
@@ -148,11 +140,9 @@ class Kafka(System):
         return kafka.broker(self.folder, self.address[1], self._zookeeper_port)
 
     def stop(self) -> None:
-        if self.process is not None:
-            _end(self.process)
-            self.process = None
         if self._zookeeper is not None:
-            _end(self._zookeeper)
+            self._zookeeper.kill()
+            self._zookeeper.wait()
             self._zookeeper = None
         super().stop()
 
