@@ -96,6 +96,8 @@ async def _wait(
 
     waiting = WaitingFetch(asyncio.get_running_loop(), services.timer, first, parameters, reread)
     fetching.waiting = waiting
+    for ask in fetching.to_read():  # a partition that moved before this task ran had nobody to tell
+        waiting.progress(ask)
     try:
         outcome = await waiting.result
     except asyncio.CancelledError:
