@@ -1,0 +1,180 @@
+"""Producers that remember what the broker acknowledged, and a reader that holds the log against it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pybroker.protocol.records.record import iter_records
+from tests.support.broker import BrokerProcess
+from tests.support.records import Header, batch, headers
+from tests.support.wire import Closed, WireClient
+
+IN_FLIGHT = 5  # what an idempotent producer may have outstanding
+RECORDS = 10
+PACE = 0.002  # seconds between batches: rounds are for the moments of a crash, not for volume
+
+
+class Sent(NamedTuple):
+    """One batch of a writer: its records are numbered from `first` in the writer's own count."""
+
+    first: int
+    data: bytes
+    values: tuple[bytes, ...]
+
+
+class Refused(Exception):
+    """The broker answered a produce with this error code."""
+
+
+class Writer:
+    """Writes numbered records into one partition until its connection ends; run() again goes on behind that.
+
+    An idempotent writer sends what was not acknowledged once more, with the same sequence numbers; another one does
+    not: its unacknowledged records may or may not be in the log.
+    """
+
+    def __init__(self, name: str, topic: str, partition: int, *, acks: int, idempotent: bool, size: int = 100) -> None:
+        self.name, self.topic, self.partition = name, topic, partition
+        self.acks, self.idempotent, self.size = acks, idempotent, size
+        self.producer_id = self.epoch = -1
+        self.next = 0
+        self.in_flight: deque[tuple[int, Sent]] = deque()  # correlation id, batch
+        self.acknowledged: dict[int, Sent] = {}  # by base offset
+        self.refused: list[int] = []
+        self.failure: BaseException | None = None
+
+    def run(self, broker: BrokerProcess, stop: Callable[[], bool] = lambda: False, batches: int | None = None) -> None:
+        """Writes until stop(), until `batches` are written, the first refusal, or until the broker is gone."""
+        try:
+            with broker.client(timeout=30) as client:
+                self._write(client, stop, batches)
+        except (Closed, ConnectionError):
+            pass  # the broker was killed: the test's doing
+        if not self.idempotent:
+            self.in_flight.clear()
+
+    def thread(self, broker: BrokerProcess, **options: object) -> threading.Thread:
+        """A started thread that runs it; what goes wrong is kept in .failure."""
+
+        def guarded() -> None:
+            try:
+                self.run(broker, **options)  # type: ignore[arg-type]
+            except BaseException as error:
+                self.failure = error
+
+        thread = threading.Thread(target=guarded, name=self.name, daemon=True)
+        thread.start()
+        return thread
+
+    def _write(self, client: WireClient, stop: Callable[[], bool], batches: int | None) -> None:
+        if self.idempotent and self.producer_id < 0:
+            self.producer_id, self.epoch = new_producer_id(client), 0
+        again = [sent for _, sent in self.in_flight]
+        self.in_flight.clear()
+        for sent in again:
+            self._send(client, sent)
+        written = 0
+        while not stop() and not self.refused and (batches is None or written < batches):
+            while len(self.in_flight) < IN_FLIGHT:
+                self._send(client, self._new_batch())
+                written += 1
+            self._take_answer(client)
+            time.sleep(PACE)
+        while self.in_flight:
+            self._take_answer(client)
+
+    def _new_batch(self) -> Sent:
+        first, self.next = self.next, self.next + RECORDS
+        values = tuple(b"%s:%d:".ljust(self.size, b".") % (self.name.encode(), first + each) for each in range(RECORDS))
+        sequence = first if self.idempotent else -1
+        return Sent(first, batch(values, pid=self.producer_id, epoch=self.epoch, seq=sequence), values)
+
+    def _send(self, client: WireClient, sent: Sent) -> None:
+        # Remembered first: what is written to a socket may arrive although writing it failed.
+        self.in_flight.append((client.correlation_id + 1, sent))
+        client.send_produce(self.topic, sent.data, partition=self.partition, acks=self.acks)
+
+    def _take_answer(self, client: WireClient) -> None:
+        number, sent = self.in_flight[0]
+        answer = client.answer("Produce", 9, number)["Responses"][0]["PartitionResponses"][0]
+        self.in_flight.popleft()
+        if answer["ErrorCode"]:
+            self.refused.append(answer["ErrorCode"])
+        else:
+            self.acknowledged[answer["BaseOffset"]] = sent
+
+
+def new_producer_id(client: WireClient) -> int:
+    answer = client.call("InitProducerId", 4, {"TransactionalId": None, "TransactionTimeoutMs": 60000})
+    assert (answer["ErrorCode"], answer["ProducerEpoch"]) == (0, 0), answer
+    return int(answer["ProducerId"])
+
+
+def wrote(writers: Sequence[Writer], goal: int) -> bool:
+    """Whether each has `goal` batches acknowledged; raises what went wrong in one of their threads."""
+    for writer in writers:
+        if writer.failure is not None:
+            raise writer.failure
+        assert not writer.refused, f"{writer.name} was refused with {writer.refused}"
+    return all(len(writer.acknowledged) >= goal for writer in writers)
+
+
+class Log(NamedTuple):
+    """A partition as a consumer sees it."""
+
+    batches: list[Header]
+    values: dict[int, bytes]  # by offset
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].base_offset + self.batches[-1].last_offset_delta + 1 if self.batches else 0
+
+
+def read_log(client: WireClient, topic: str, partition: int = 0, start: int = 0) -> Log:
+    """All of a partition from `start`; AssertionError where offsets leave a gap or a batch's CRC is wrong."""
+    log = Log([], {})
+    offset, end = start, client.end_offset(topic, partition)
+    while offset < end:
+        client.send_fetch(topic, offset, partition=partition, max_bytes=4 << 20)
+        answer = client.answer("Fetch", 11)["Responses"][0]["Partitions"][0]
+        assert answer["ErrorCode"] == 0, answer
+        data = answer["Records"]
+        assert data, f"nothing at {offset} below the end {end}"
+        at = 0
+        for header in headers(data):
+            if header is None:
+                break
+            if header.base_offset + header.last_offset_delta >= offset:
+                assert header.base_offset == offset, f"a gap: {header.base_offset} after {offset}"
+                log.batches.append(header)
+                for record in iter_records(data[at : at + 12 + header.length]):
+                    log.values[record.offset] = bytes(record.value or b"")
+                offset = header.base_offset + header.last_offset_delta + 1
+            at += 12 + header.length
+    return log
+
+
+def check(client: WireClient, writers: Sequence[Writer]) -> int:
+    """Holds every partition against its writers; returns the number of acknowledged records that were looked at.
+
+    Acknowledged records are where they were said to be; an idempotent writer's are in order and none is there twice.
+    """
+    looked_at = 0
+    for topic, partition in {(writer.topic, writer.partition) for writer in writers}:
+        log = read_log(client, topic, partition)
+        for writer in writers:
+            if (writer.topic, writer.partition) != (topic, partition):
+                continue
+            for base, sent in writer.acknowledged.items():
+                found = tuple(log.values.get(base + each) for each in range(len(sent.values)))
+                assert found == sent.values, f"{writer.name}: {sent.first} was acknowledged at {base}, there is {found}"
+                looked_at += len(found)
+            if writer.idempotent:
+                mark = writer.name.encode() + b":"
+                order = [int(value.split(b":")[1]) for _, value in sorted(log.values.items()) if value.startswith(mark)]
+                assert order == list(range(len(order))), f"{writer.name}: duplicates, or out of order"
+    return looked_at
