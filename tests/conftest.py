@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from tests.support.zookeeper import ZooKeeperServer, need_zookeeper
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -13,3 +17,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def long_run(request: pytest.FixtureRequest) -> bool:
     """Whether --long was given."""
     return bool(request.config.getoption("--long"))
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """One ZooKeeper for all tests of this process: each takes a chroot of its own."""
+    need_zookeeper()
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server

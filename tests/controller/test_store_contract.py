@@ -1,4 +1,5 @@
-"""What every MetadataStore must do. A store joins with a factory: `open_store(directory)` gives a connected one."""
+"""What every MetadataStore must do. A store joins with a factory: `open_store(directory)` gives a connected one, of
+the same tree for the same directory."""
 
 from __future__ import annotations
 
@@ -24,20 +25,35 @@ from pybroker.controller.store import (
     StoreClosed,
     WatchEvent,
 )
+from tests.support.zookeeper import ZooKeeperServer
 
 StoreFactory = Callable[[Path], Awaitable[MetadataStore]]
 
 
-async def open_embedded(directory: Path) -> MetadataStore:
-    return await EmbeddedStore.open(directory / FILE_NAME)
+def embedded(request: pytest.FixtureRequest) -> StoreFactory:
+    async def open_store(directory: Path) -> MetadataStore:
+        return await EmbeddedStore.open(directory / FILE_NAME)
+
+    return open_store
 
 
-FACTORIES: dict[str, StoreFactory] = {"embedded": open_embedded}
+def zookeeper(request: pytest.FixtureRequest) -> StoreFactory:
+    server: ZooKeeperServer = request.getfixturevalue("zookeeper")
+
+    async def open_store(directory: Path) -> MetadataStore:
+        from pybroker.controller.zookeeper_store import ZooKeeperSettings, ZooKeeperStore
+
+        return await ZooKeeperStore.connect(ZooKeeperSettings(f"{server.address}/contract{directory}"))
+
+    return open_store
+
+
+FACTORIES = {"embedded": embedded, "zookeeper": zookeeper}
 
 
 @pytest.fixture(params=sorted(FACTORIES))
 def factory(request: pytest.FixtureRequest) -> StoreFactory:
-    return FACTORIES[request.param]
+    return FACTORIES[request.param](request)
 
 
 @pytest_asyncio.fixture
