@@ -61,6 +61,7 @@ HANDLERS: dict[int, Handler] = {
     31: Handler("delete_acls", 0, 3),
     32: Handler("describe_configs", 0, 4),
     33: Handler("alter_configs", 0, 2),
+    34: Handler("alter_replica_log_dirs", 0, 2),
     35: Handler("describe_log_dirs", 0, 5),
     36: Handler("sasl_authenticate", 0, 2),
     37: Handler("create_partitions", 0, 3),
@@ -70,6 +71,7 @@ HANDLERS: dict[int, Handler] = {
     46: Handler("list_partition_reassignments", 0, 0),
     47: Handler("offset_delete", 0, 0),
     60: Handler("describe_cluster", 0, 2),
+    61: Handler("describe_producers", 0, 0),
     74: Handler("list_config_resources", 0, 1),
     75: Handler("describe_topic_partitions", 0, 0),
 }

@@ -96,6 +96,10 @@ class Index:
         self._map = None
         self._reserved = 0
 
+    def content(self) -> bytes:
+        """The entries, as they stand in the file."""
+        return bytes(self._data()[: self.entries * self.entry_size])
+
     def check(self) -> None:
         """CorruptIndex unless the file could be this segment's index. Reads the last entry, no more."""
         try:

@@ -135,8 +135,9 @@ class LeaderEpochCache:
             checkpoints.sync_directory(self._path.parent)
 
     def moved(self, directory: Path) -> None:
-        """The partition directory has a new name."""
+        """The partition directory has a new name, or the file has a copy there."""
         self._path = directory / FILE_NAME
+        self._unsynced = True
 
     def _changed(self) -> None:
         self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH

@@ -397,6 +397,19 @@ class Log:
         for segment in self.segments:
             segment.moved(directory)
 
+    def relocated(self, directory: Path) -> None:
+        """The files are others from now on, in another directory, byte for byte the same. OSError.
+
+        What was flushed is known of finished segments only.
+        """
+        for segment in self.segments:
+            segment.release()
+        self.moved(directory)
+        self.active.activate(self.config, self.host.clock.now_ms())
+        self.truncations += 1  # a flush that is under way is one of the old files
+        self.recovery_point = min(self.recovery_point, self.active.base_offset)
+        self.set_flush_at()
+
     def close(self) -> None:
         """Write the producers' snapshot, finish the indexes, let go of all files; nothing is synced."""
         self.producers.take_snapshot(self.log_end_offset)

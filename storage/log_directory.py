@@ -39,13 +39,14 @@ CHECKPOINTS = (
 class LogDirectory:
     """A log directory; `failure` says why it is offline, None while it works."""
 
-    __slots__ = ("_lock", "_wanted", "_writing", "_written", "failure", "logs", "path", "properties")
+    __slots__ = ("_lock", "_wanted", "_writing", "_written", "arriving", "failure", "logs", "path", "properties")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.failure: str | None = None
         self.properties: MetaProperties | None = None
         self.logs: dict[TopicPartition, Log] = {}
+        self.arriving: dict[TopicPartition, Log] = {}  # on their way from other directories
         self._lock: DirectoryLock | None = None
         self._written: dict[str, Offsets] = {}  # what each checkpoint file says
         self._wanted: dict[str, Offsets] = {}  # what it is to say, handed to a thread
@@ -94,9 +95,9 @@ class LogDirectory:
     def offsets(self, name: str) -> Offsets:
         """What a checkpoint would have to say now; log starts only where the first segment does not tell them,
         cleaned parts only where there are any."""
-        logs = self.logs.items()
         if name == checkpoints.RECOVERY_POINT:
-            return {partition: log.recovery_point for partition, log in logs}
+            return {partition: log.recovery_point for partition, log in self.logs.items()}
+        logs = (self.arriving | self.logs).items() if self.arriving else self.logs.items()
         if name == checkpoints.REPLICATION_OFFSET:
             return {partition: log.high_watermark for partition, log in logs}
         if name == checkpoints.CLEANER_OFFSET:

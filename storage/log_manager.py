@@ -31,6 +31,7 @@ from pybroker.storage.loader import Loading, load_partition
 from pybroker.storage.log import Log
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_io import LogIo
+from pybroker.storage.log_mover import LogMover
 from pybroker.storage.log_upkeep import LogUpkeep
 from pybroker.storage.meta_properties import (
     WrongDirectory,
@@ -84,12 +85,14 @@ class LogManager:
         self.io = LogIo(self)
         self.upkeep = LogUpkeep(self)
         self.cleaner = LogCleaner(self)
+        self.mover = LogMover(self)
         self._topics: dict[str, dict[int, Log]] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._offline: dict[TopicPartition, LogDirectory] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
         self._doomed: list[Path] = []  # directories named -delete that were found at start
+        self._futures: list[tuple[TopicPartition, Path]] = []  # those named -future
         config.on_change(self._config_changed)
 
     # --- before the listeners accept -----------------------------------------------------------------------------
@@ -130,7 +133,7 @@ class LogManager:
             self.clock.now_ms(),
         )
         startup.run(self.config.int("num.recovery.threads.per.data.dir"), self._open_found)
-        self._doomed = startup.doomed
+        self._doomed, self._futures = startup.doomed, startup.futures
         for topic_partition, directory in startup.offline.items():
             self._forget(topic_partition)
             self._offline[topic_partition] = directory
@@ -172,6 +175,7 @@ class LogManager:
         self.io.start(loop, timer)
         self.upkeep.start(loop)
         self.cleaner.start(loop)
+        self.mover.start(loop, self._futures)
         for path in self._doomed:
             self.io.remove_directory(path, self.config.int("log.segment.delete.delay.ms"))
         self._doomed.clear()
@@ -217,7 +221,8 @@ class LogManager:
             raise KafkaError(
                 Errors.KAFKA_STORAGE_ERROR, f"Can not create log for {topic_partition}: a log directory is offline"
             )
-        directory = min(online, key=lambda candidate: len(candidate.logs))
+        fewest = min(online, key=lambda candidate: len(candidate.logs))
+        directory = self.mover.preferred(topic_partition) or fewest
         try:
             log = self._create(directory, topic_partition, topic_id, overrides)
         except (OSError, CorruptCheckpoint) as error:
@@ -303,6 +308,7 @@ class LogManager:
         if self.logs.pop(topic_partition, None) is None:
             return
         self.cleaner.abort(topic_partition)
+        self.mover.cancel(topic_partition)
         del self._homes[topic_partition].logs[topic_partition]
         del self._homes[topic_partition]
         self._high_watermarks.pop(topic_partition, None)
@@ -310,6 +316,13 @@ class LogManager:
         del partitions[topic_partition.partition]
         if not partitions:
             del self._topics[topic_partition.topic]
+
+    def rehome(self, log: Log, directory: LogDirectory) -> None:
+        """The log lies in another directory now."""
+        topic_partition = log.topic_partition
+        del self._homes[topic_partition].logs[topic_partition]
+        directory.logs[topic_partition] = log
+        self._homes[topic_partition] = directory
 
     # --- settings ------------------------------------------------------------------------------------------------
 
@@ -360,6 +373,7 @@ class LogManager:
             logger.error("A file operation in %s failed: %s", directory, error)
             return
         directory.fail(error)
+        self.mover.cancel_to(directory)
         lost = list(directory.logs)
         for topic_partition in lost:
             log = self.logs[topic_partition]
@@ -381,6 +395,11 @@ class LogManager:
                 ReplicaDescription(topic_partition, log.size, max(0, log.high_watermark - log.log_end_offset), False)
                 for topic_partition, log in directory.logs.items()
             ]
+            replicas += [
+                ReplicaDescription(topic_partition, move.size, move.lag, True)
+                for topic_partition, move in self.mover.moves.items()
+                if move.target is directory
+            ]
             described.append(DirectoryDescription(directory.path, error, total, usable, replicas))
         return described
 
@@ -390,6 +409,7 @@ class LogManager:
         Blocks, and may be called from a thread when nothing uses the logs any more. A directory in which it fails is
         not marked: its logs are recovered at the next start.
         """
+        self.mover.stop()
         self.cleaner.stop()
         self.upkeep.stop()
         self.io.stop()

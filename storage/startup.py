@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pybroker.protocol.types import TopicPartition
 from pybroker.storage import checkpoints
 from pybroker.storage.checkpoints import CorruptCheckpoint
-from pybroker.storage.directory import DELETE_SUFFIX, list_partitions
+from pybroker.storage.directory import DELETE_SUFFIX, FUTURE_SUFFIX, list_partitions
 from pybroker.storage.loader import ALL_FLUSHED, Loading
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.meta_properties import WrongDirectory
@@ -38,7 +38,8 @@ class Found(NamedTuple):
 
 
 class Startup:
-    """One start. `offline` are partitions of directories that failed, `doomed` directories that wait for removal."""
+    """One start. `offline` are partitions of directories that failed, `doomed` directories that wait for removal,
+    `futures` those of moves that were not finished."""
 
     def __init__(
         self, directories: list[LogDirectory], config_of: Callable[[str], LogConfig], expiration_ms: int, now_ms: int
@@ -46,6 +47,7 @@ class Startup:
         """`config_of` gives a topic's settings, `expiration_ms` is producer.id.expiration.ms."""
         self.offline: dict[TopicPartition, LogDirectory] = {}
         self.doomed: list[Path] = []
+        self.futures: list[tuple[TopicPartition, Path]] = []
         self._directories = directories
         self._config_of = config_of
         self._expiration_ms = expiration_ms
@@ -77,6 +79,8 @@ class Startup:
             for path, (topic_partition, suffix) in listed:
                 if suffix == DELETE_SUFFIX:
                     self.doomed.append(path)
+                elif suffix == FUTURE_SUFFIX:
+                    self.futures.append((topic_partition, path))
                 elif suffix:
                     logger.warning("%s is left as it is: %s replicas are not served", path, suffix)
                 elif topic_partition in seen:
