@@ -11,6 +11,12 @@ runs the scripts against a broker and writes its answers into them. Steps (membe
     join MEMBER key=value ..    a first heartbeat       beat MEMBER EPOCH key=value ..      any other
     leave MEMBER key=value ..   a heartbeat with -1     describe [GROUP]       ConsumerGroupDescribe
     commit MEMBER EPOCH TP      OffsetCommit            fetch MEMBER EPOCH TP  OffsetFetch
+    list                        ListGroups              describe-classic       DescribeGroups
+
+and of the classic protocol (a member's id is what its first JoinGroup was answered):
+
+    classic-join MEMBER key=value ..                    classic-sync MEMBER GENERATION [MEMBER=partitions ..]
+    classic-beat MEMBER GENERATION key=value ..         classic-leave MEMBER key=value ..
 
 Keys: group, topics=a,b, regex, owned=t:0,1+u:0, timeout, instance, rack, assignor, v (the request's version). `-` is an
 empty string or list.
@@ -18,14 +24,23 @@ empty string or list.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from pybroker.protocol import codec
 from pybroker.protocol.errors import Errors
+from pybroker.protocol.messages.consumer_protocol_assignment import (
+    ConsumerProtocolAssignment,
+)
+from pybroker.protocol.messages.consumer_protocol_assignment import TopicPartition as AssignedPartitions
+from pybroker.protocol.messages.consumer_protocol_subscription import (
+    ConsumerProtocolSubscription,
+)
+from pybroker.protocol.messages.consumer_protocol_subscription import TopicPartition as SubscribedPartitions
 from tests.support.wire import WireClient
 
 FOLDER = Path(__file__).resolve().parents[1] / "scripts" / "consumer_group"
@@ -40,6 +55,9 @@ class Step(NamedTuple):
 
 class Side(Protocol):
     """What a script runs against. Requests and answers are dicts by the schemas' names."""
+
+    prefix: str
+    ids: dict[str, str]  # of members of the classic protocol
 
     def create_topic(self, name: str, partitions: int) -> None: ...
 
@@ -104,6 +122,23 @@ def _do(line: str, side: Side) -> list[str]:
             return _describe(side, plain[0] if plain else "g")
         case "commit" | "fetch":
             return _offsets(side, word, plain, keys)
+        case "list":
+            return _list(side)
+        case "describe-classic":
+            return _describe_classic(side, plain[0] if plain else "g")
+        case "classic-join":
+            return _classic_join(side, plain[0], keys)
+        case "classic-sync":
+            return _classic_sync(side, plain[0], int(plain[1]), keys)
+        case "classic-beat":
+            request = {"GroupId": "g", "GenerationId": int(plain[1]), "MemberId": side.ids.get(plain[0], plain[0])}
+            answer = side.call("Heartbeat", 4, request | {"GroupInstanceId": keys.get("instance")})
+            return [Errors(answer["ErrorCode"]).name]
+        case "classic-leave":
+            member_id = side.ids.get(plain[0], plain[0])
+            who = {"MemberId": member_id, "GroupInstanceId": keys.get("instance"), "Reason": None}
+            answer = side.call("LeaveGroup", 5, {"GroupId": "g", "Members": [who]})
+            return [Errors(answer["ErrorCode"] or answer["Members"][0]["ErrorCode"]).name]
         case _:
             raise ValueError(f"no such step: {line}")
     return []
@@ -205,12 +240,101 @@ def _offsets(side: Side, word: str, plain: list[str], keys: dict[str, str]) -> l
     return [f"offset {answer['Topics'][0]['Partitions'][0]['CommittedOffset']}"]
 
 
+def _list(side: Side) -> list[str]:
+    answer = side.call("ListGroups", 5, {"StatesFilter": [], "TypesFilter": []})
+    return [
+        f"{each['GroupId']} {each['GroupType']} {each['ProtocolType'] or '-'} {each['GroupState']}"
+        for each in sorted(answer["Groups"], key=lambda group: group["GroupId"])
+    ]
+
+
+def _name(side: Side, member_id: str) -> str:
+    return next((name for name, known in side.ids.items() if known == member_id), member_id)
+
+
+def _describe_classic(side: Side, group: str) -> list[str]:
+    found = side.call("DescribeGroups", 6, {"Groups": [group], "IncludeAuthorizedOperations": False})["Groups"][0]
+    if found["ErrorCode"]:
+        return [_error(found)]
+    members = sorted(
+        (_name(side, each["MemberId"]), _protocol_assignment(each["MemberAssignment"])) for each in found["Members"]
+    )
+    lines = [f"{found['GroupState']} {found['ProtocolType'] or '-'} {found['ProtocolData'] or '-'}"]
+    return lines + [f"{name} has {assignment}" for name, assignment in members]
+
+
+def _classic_join(side: Side, member: str, keys: dict[str, str]) -> list[str]:
+    topics = _names(keys.get("topics")) or []
+    owned = [] if "owned" not in keys else [each.split(":") for each in keys["owned"].split("+")]
+    subscription = ConsumerProtocolSubscription(
+        topics=[side.prefix + topic for topic in topics],
+        owned_partitions=[
+            SubscribedPartitions(topic=side.prefix + topic, partitions=[int(each) for each in numbers.split(",")])
+            for topic, numbers in owned
+        ],
+    )
+    metadata = b"\0\1" + codec.encode_bytes(subscription, 1)
+    protocols = [{"Name": name, "Metadata": metadata} for name in keys.get("protocols", "range").split(",")]
+    request = {
+        "GroupId": "g", "SessionTimeoutMs": int(keys.get("session", "45000")),
+        "RebalanceTimeoutMs": int(keys.get("timeout", "300000")), "MemberId": side.ids.get(member, ""),
+        "GroupInstanceId": keys.get("instance"), "ProtocolType": "consumer", "Protocols": protocols, "Reason": None,
+    }  # fmt: skip
+    answer = side.call("JoinGroup", 9, request)
+    side.ids[member] = answer["MemberId"]
+    if answer["ErrorCode"]:
+        return [Errors(answer["ErrorCode"]).name]
+    leader = _name(side, answer["Leader"]) or "-"
+    members = ",".join(sorted(_name(side, each["MemberId"]) for each in answer["Members"])) or "-"
+    said = f"generation {answer['GenerationId']} {answer['ProtocolType']} {answer['ProtocolName']}"
+    return [f"{said} leader {leader} members {members}"]
+
+
+def _classic_sync(side: Side, member: str, generation: int, keys: dict[str, str]) -> list[str]:
+    given = {name: value for name, value in keys.items() if name in side.ids}
+    request = {
+        "GroupId": "g", "GenerationId": generation, "MemberId": side.ids.get(member, member),
+        "GroupInstanceId": keys.get("instance"), "ProtocolType": "consumer", "ProtocolName": "range",
+        "Assignments": [
+            {"MemberId": side.ids[name], "Assignment": _encoded_assignment(side, value)}
+            for name, value in given.items()
+        ],
+    }  # fmt: skip
+    answer = side.call("SyncGroup", 5, request)
+    if answer["ErrorCode"]:
+        return [Errors(answer["ErrorCode"]).name]
+    return [f"{answer['ProtocolName']} has {_protocol_assignment(answer['Assignment']).replace(side.prefix, '')}"]
+
+
+def _encoded_assignment(side: Side, text: str) -> bytes:
+    parts = [] if text == "-" else [each.split(":") for each in text.split("+")]
+    assignment = ConsumerProtocolAssignment(
+        assigned_partitions=[
+            AssignedPartitions(topic=side.prefix + topic, partitions=[int(each) for each in numbers.split(",")])
+            for topic, numbers in parts
+        ]
+    )
+    return b"\0\1" + codec.encode_bytes(assignment, 1)
+
+
+def _protocol_assignment(data: bytes) -> str:
+    if not data:
+        return "nothing"
+    assignment = codec.decode(ConsumerProtocolAssignment, 0, data, 2)[0]
+    parts = (
+        f"{each.topic.rsplit('.', 1)[-1]}:{','.join(str(number) for number in sorted(each.partitions))}"
+        for each in assignment.assigned_partitions
+    )
+    return "+".join(sorted(parts)) or "-"
+
+
 class Live:
     """A broker on the network. Every script gets names of its own: `prefix` goes before groups and topics."""
 
     def __init__(self, host: str, port: int, prefix: str) -> None:
         self.client = WireClient(host, port, timeout=30)
         self.prefix = prefix
+        self.ids: dict[str, str] = {}
         self._ids: dict[str, bytes] = {}
 
     def create_topic(self, name: str, partitions: int) -> None:
@@ -248,10 +372,13 @@ class Live:
         deadline = time.monotonic() + 20
         while True:
             answer = self.client.call(api, version, self._prefixed(values))
+            if api == "ListGroups":
+                answer["Groups"] = [each for each in answer["Groups"] if each["GroupId"].startswith(self.prefix)]
             first = (answer.get("Groups") or answer.get("Topics") or [answer])[0]
             code = first.get("ErrorCode", first.get("Partitions", [{}])[0].get("ErrorCode") if first else 0)
             if code not in STARTING:
-                return self._stripped(answer)
+                stripped: Values = self._stripped(answer)
+                return stripped
             assert time.monotonic() < deadline, answer
             self.client.call("FindCoordinator", 4, {"KeyType": 0, "CoordinatorKeys": [self.prefix + "g"]})
             time.sleep(0.05)
@@ -262,19 +389,21 @@ class Live:
             values["GroupId"] = self.prefix + values["GroupId"]
         if values.get("SubscribedTopicNames"):
             values["SubscribedTopicNames"] = [self.prefix + name for name in values["SubscribedTopicNames"]]
-        if values.get("SubscribedTopicRegex"):
-            values["SubscribedTopicRegex"] = self.prefix + values["SubscribedTopicRegex"]
+        if values.get("SubscribedTopicRegex") and not values["SubscribedTopicRegex"].startswith("_"):
+            values["SubscribedTopicRegex"] = re.escape(self.prefix) + values["SubscribedTopicRegex"]
         if "GroupIds" in values:
             values["GroupIds"] = [self.prefix + group for group in values["GroupIds"]]
         if "Groups" in values:
-            values["Groups"] = [self._prefixed(group) for group in values["Groups"]]
+            values["Groups"] = [
+                self.prefix + group if isinstance(group, str) else self._prefixed(group) for group in values["Groups"]
+            ]
         if "Topics" in values:
             values["Topics"] = [each | {"Name": self.prefix + each["Name"]} for each in values["Topics"]]
         return values
 
     def _stripped(self, value: Any) -> Any:
         if isinstance(value, str):
-            return value.replace(self.prefix, "")
+            return value.replace(self.prefix, "").replace(re.escape(self.prefix), "")
         if isinstance(value, list):
             return [self._stripped(each) for each in value]
         if isinstance(value, dict):
@@ -283,10 +412,6 @@ class Live:
 
     def topic_ids(self) -> dict[str, bytes]:
         return self._ids
-
-
-def as_text(topic_id: bytes) -> str:
-    return urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def record(address: str, paths: list[Path]) -> None:
