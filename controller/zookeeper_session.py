@@ -22,7 +22,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from kazoo.client import CLOSED_STATES, KazooClient
 from kazoo.protocol.serialization import Exists, write_string
@@ -44,7 +44,7 @@ class ZooKeeperSettings:
     connect: str
     session_timeout_ms: int = 18_000
     connection_timeout_ms: int = 18_000
-    max_in_flight: int = 128
+    max_in_flight: int = 512
     set_acl: bool = False
     sasl: tuple[str, str] | None = None
     tls: ssl.SSLContext | None = None
@@ -70,19 +70,19 @@ class SessionEvent(NamedTuple):
     reason: str = ""
 
 
-class SetWatches(NamedTuple):
-    """Sets the watches of the connection before; those that a change after `zxid` would have fired, fire at once."""
+@dataclass(frozen=True, slots=True)
+class SetWatches:
+    """Sets the watches of the connection before; those that a change after `zxid` would have fired, fire at once.
+    `paths` are of watches on data, on nodes that were not there, and on children."""
 
     zxid: int
-    data: list[str]
-    absent: list[str]
-    children: list[str]
+    paths: tuple[list[str], list[str], list[str]]
 
-    type = 101  # unannotated: not a field
+    type: ClassVar[int] = 101
 
     def serialize(self) -> bytes:
         parts = [struct.pack("!q", self.zxid)]
-        for paths in (self.data, self.absent, self.children):
+        for paths in self.paths:
             parts.append(struct.pack("!i", len(paths)))
             parts += [write_string(path) for path in paths]
         return b"".join(parts)
@@ -257,8 +257,8 @@ class Session(KazooClient):  # type: ignore[misc]
     def _reset_watchers(self) -> None:
         """kazoo: forget all watches. They last as long as the session, not as a connection."""
         if self._state != KeeperState.CONNECTING:
-            self._child_watchers = defaultdict(set)
-            self._data_watchers = defaultdict(set)
+            self._child_watchers: Any = defaultdict(set)
+            self._data_watchers: Any = defaultdict(set)
             self._absent.clear()
 
     def _watch_again(self) -> None:
@@ -273,9 +273,9 @@ class Session(KazooClient):  # type: ignore[misc]
         for kind, paths in enumerate(kinds):
             for path in paths:
                 if size >= WATCHES_AT_ONCE:
-                    requests.append(SetWatches(self.last_zxid, [], [], []))
+                    requests.append(SetWatches(self.last_zxid, ([], [], [])))
                     size = 0
-                requests[-1][kind + 1].append(path)
+                requests[-1].paths[kind].append(path)
                 size += len(path) + 4
         self._queue.extendleft((request, None) for request in reversed(requests))
         self._wake(len(requests))

@@ -41,13 +41,15 @@ class Scene(NamedTuple):
 def judge(writes: Sequence[LostWrite], scene: Scene) -> list[Verdict]:
     """A verdict for each write, in order. Looks from the last to the first: what came later explains what covers the
     trace of an earlier one."""
-    judging = _Judging(scene)
+    judging = _Judging(scene, {op.path for write in writes for op in write.ops if isinstance(op, Create)})
     return [judging.write(write) for write in reversed(writes)][::-1]
 
 
 class _Judging:
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, created: set[str]) -> None:
         self.scene = scene
+        self.created = created
+        """Paths that one of these writes creates, so that a new node need not be another's."""
         self.written: set[str] = set()
         """Paths that a later one of these writes has written."""
         self.expected: dict[str, int] = {}
@@ -120,7 +122,8 @@ class _Judging:
         node = self.scene.nodes.get(op.path)
         if node is None or op.path in self.written:
             return "done"
-        return "done" if op.version == ANY_VERSION and node[1].czxid > zxid else "not"
+        anew = node[1].czxid > zxid and op.path not in self.created
+        return "done" if op.version == ANY_VERSION and anew else "not"
 
     def _remember(self, ops: Sequence[Op]) -> None:
         for op in ops:
