@@ -81,6 +81,7 @@ class Ask:
         self.owner = None
 
     def partition_moved(self, partition: Partition) -> None:
+        self.at_end = False  # a read that is not answered yet does not know of this
         if self.owner is not None:
             self.owner.ask_ready(self)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class Client:
     def fetch(
         self, session: int, epoch: int, asks: dict[int, int] | None = None, forget: tuple[int, ...] = (),
         version: int = 12, replica_id: int = -1,
-        room: int = MANY,
+        room: int = MANY, before_answer: Callable[[], object] = lambda: None,
     ) -> tuple[int, list[int]]:  # fmt: skip
         wanted = [
             FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=MANY)
@@ -53,6 +54,7 @@ class Client:
         fetching = self.cache.open(request, version, self.names.get)
         self.reads = 0
         found = self.reader.read(fetching.to_read(), parameters(max_bytes=room), fetching)
+        before_answer()
         chosen = fetching.answer(found.answers)
         fetching.done()
         return fetching.session_id, [ask.index for ask, _ in chosen]
@@ -92,6 +94,12 @@ def test_partitions_with_data_take_turns(tmp_path: Path) -> None:
     session, _ = client.fetch(0, 0, {0: 0, 1: 0, 2: 0})
     turns = [client.fetch(session, epoch, room=1)[1] for epoch in range(1, 7)]
     assert turns == [[0], [1], [2], [0], [1], [2]]
+
+
+def test_records_that_come_between_read_and_answer_are_answered_next(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    session, _ = client.fetch(0, 0, {0: 0, 1: 0, 2: 0}, before_answer=lambda: append(client.bench.partitions[1]))
+    assert client.fetch(session, 1) == (session, [1])
 
 
 def test_forgetting_and_adding(tmp_path: Path) -> None:
