@@ -33,7 +33,7 @@ if __name__ == "__main__":
 from confluent_kafka import KafkaException
 
 from bench import clients, rawload, report, wire
-from bench.processes import Figures, cpu_seconds, measured, memory_mb
+from bench.processes import Figures, cpu_seconds, measured, memory_mb, touch_memory
 from bench.rawload import Result, Target
 from bench.systems import SYSTEMS, System
 
@@ -171,6 +171,7 @@ def main() -> int:
     began = time.monotonic()
     rounds: dict[str, list[dict[str, Figures]]] = {name: [] for name in options.systems}
     work = Path(tempfile.mkdtemp(prefix="run-", dir=parent))
+    touch_memory(int((4 + 8 * gigabytes) * 2**30))
     try:
         for _ in range(options.rounds):
             for name in options.systems:

@@ -238,7 +238,7 @@ def ping_beside_metadata(target: Target, topic: str) -> Iterator[Result]:
 
 def requests(target: Target) -> Iterator[Result]:
     """One-record produces from four connections with five in flight each."""
-    count, connections = target.batches(12_500, 0.25), 4
+    count, connections = max(2000, int(20_000 * target.gigabytes)), 4
     arguments = [(target.address, target.topic, index, ONE, 1, count) for index in range(4)]
     threads = [threading.Thread(target=pump, args=each) for each in arguments]
     with measured(target.pids) as figures:
@@ -352,10 +352,16 @@ OF_THE_FLOOR = ("produce-1k", "produce-1k-all", "produce-100b", "fetch", "ping",
 
 
 def warm_up(target: Target) -> None:
-    """A second or two of traffic of every kind, on partitions that no measure reads."""
-    for partition, records, count in ((SINGLE, ONE, 2000), (4, BIG, 2000), (5, SMALL, 2000)):
-        pump(target.address, target.topic, partition, records, 1, count)
-    read_all(target.address, target.topic, 4, 1000 * len(BIG))
+    """One pass of the same traffic, on partitions that no measure reads: a JVM needs it to be at its best."""
+    big = target.batches(len(BIG))
+    for partition, records, acks, count in (
+        (SINGLE, ONE, 1, 20_000),
+        (4, BIG, 1, big),
+        (5, BIG, -1, big // 4),
+        (6, SMALL, 1, target.batches(len(SMALL), 0.25)),
+    ):
+        pump(target.address, target.topic, partition, records, acks, count)
+    read_all(target.address, target.topic, 4, (big - 50) * len(BIG))
 
 
 def main() -> None:
