@@ -126,6 +126,13 @@ class BrokerProcess:
         """Stops (or kills) and starts again on the same port and data."""
         self.kill() if kill else self.stop()
         self.wanted_port = self.port or self.wanted_port
+        for _ in range(20):
+            try:
+                return self.start()
+            except StartFailed as error:  # meanwhile an outgoing connection of another test may have the port
+                if "Address already in use" not in str(error):
+                    raise
+                time.sleep(0.5)
         return self.start()
 
     def __enter__(self) -> BrokerProcess:
