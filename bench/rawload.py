@@ -226,9 +226,9 @@ def ping_beside_metadata(target: Target, topic: str) -> Iterator[Result]:
     connection, frame = Connection(target.address), wire.metadata(topic)
     connection.ask(frame)
     with measured(target.pids) as alone:
-        for _ in range(50):
+        for _ in range(500):
             connection.ask(frame)
-        alone["n"] = 50
+        alone["n"] = 500
     connection.close()
     with beside(_ask_metadata, target.address, topic), measured(target.pids) as figures:
         figures |= percentiles(ping_times(target, lambda done: done < 3000))
