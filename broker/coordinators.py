@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pybroker.coordinator.consumer.topics import Topic
 from pybroker.coordinator.service import OFFSETS_TOPIC, GroupCoordinator
 from pybroker.coordinator.settings import GroupSettings
 from pybroker.protocol.errors import Errors, KafkaError
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from pybroker.broker.metadata_cache import MetadataCache
     from pybroker.config import BrokerConfig
+    from pybroker.coordinator.consumer.settings import ConsumerRules
+    from pybroker.coordinator.consumer.shard import ConsumerGroups
+    from pybroker.coordinator.group import Group
     from pybroker.coordinator.runtime import Runtime
     from pybroker.protocol.clock import Clock
     from pybroker.protocol.timer import Timer
@@ -96,6 +100,51 @@ def _read(log: Log, offset: int, max_bytes: int, *, blocking: bool) -> bytes:
     return bytes(records)
 
 
+class Catalog:
+    """The cluster's topics, as groups of the consumer protocol see them (the coordinator's TopicCatalog)."""
+
+    def __init__(self, cache: MetadataCache) -> None:
+        self._cache = cache
+
+    @property
+    def version(self) -> int:
+        return self._cache.topics_version
+
+    def topic(self, name: str) -> Topic | None:
+        found = self._cache.topics.get(name)
+        return None if found is None else Topic(found.id, len(found.partitions))
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return self._cache.topic_name(topic_id)
+
+    def names(self) -> Iterable[str]:
+        return self._cache.topics
+
+
+def consumer_groups(
+    config: BrokerConfig, cache: MetadataCache, clock: Clock
+) -> Callable[[dict[str, Group]], ConsumerGroups] | None:
+    """What serves the consumer protocol in a partition; None where that is off, as in every cluster with ZooKeeper.
+
+    Its modules are imported with the first group.
+    """
+    if config.opt_str("zookeeper.connect") or "consumer" not in config.list("group.coordinator.rebalance.protocols"):
+        return None
+    shared: list[ConsumerRules] = []
+
+    def make(groups: dict[str, Group]) -> ConsumerGroups:
+        from pybroker.coordinator.consumer.settings import ConsumerRules, ConsumerSettings
+        from pybroker.coordinator.consumer.shard import ConsumerGroups
+
+        if not shared:
+            rules = ConsumerRules(ConsumerSettings.of(config))
+            shared.append(rules)
+            config.on_change(lambda names: rules.changed(ConsumerSettings.of(config)))
+        return ConsumerGroups(groups, shared[0], Catalog(cache), GroupSettings.of(config), clock)
+
+    return make
+
+
 def group_coordinator(
     config: BrokerConfig,
     replicas: ReplicaManager,
@@ -118,6 +167,7 @@ def group_coordinator(
         codec=config.int("offsets.topic.compression.codec"),
         load_bytes=config.int("offsets.load.buffer.size"),
         expire_every_ms=config.int("offsets.retention.check.interval.ms"),
+        new_consumer=consumer_groups(config, cache, clock),
     )
     replicas.listeners.append(partial(_follow, coordinator.runtime))
     cache.on_removed.append(lambda gone: coordinator.topics_deleted({each.topic for each in gone}))

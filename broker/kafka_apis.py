@@ -72,6 +72,8 @@ HANDLERS: dict[int, Handler] = {
     47: Handler("offset_delete", 0, 0),
     60: Handler("describe_cluster", 0, 2),
     61: Handler("describe_producers", 0, 0),
+    68: Handler("consumer_group_heartbeat", 0, 1),
+    69: Handler("consumer_group_describe", 0, 1),
     74: Handler("list_config_resources", 0, 1),
     75: Handler("describe_topic_partitions", 0, 0),
 }

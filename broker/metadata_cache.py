@@ -92,6 +92,7 @@ class MetadataCache:
         self.topics: dict[str, Topic] = {}
         self.brokers: dict[int, Broker] = {}
         self.partition_count = 0
+        self.topics_version = 0  # grows when a topic comes, goes or has other partitions
         self._names: dict[bytes, str] = {}
         # Counts changes of the broker list: a piece of an older generation may name a leader that is gone.
         self._generation = 0
@@ -202,6 +203,8 @@ class MetadataCache:
             if partitions.pop(state.partition_index, None) is not None:
                 removed.append(TopicPartition(name, state.partition_index))
         self.partition_count += len(partitions) - before
+        if len(partitions) != before:
+            self.topics_version += 1
         if not partitions:
             del self.topics[name]
             self._names.pop(topic_id, None)

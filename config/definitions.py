@@ -103,6 +103,9 @@ EMBEDDED_DEFAULTS = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    # Apache Kafka 3.9 serves the consumer protocol without ZooKeeper only; so do we, with the defaults of 4.3.
+    "group.coordinator.rebalance.protocols": "classic,consumer",
+    "group.consumer.migration.policy": "bidirectional",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from pybroker.coordinator.classic_join import Join, refused
 from pybroker.coordinator.effects import Effects, Reply
@@ -14,6 +15,7 @@ from pybroker.coordinator.settings import GroupSettings
 from pybroker.coordinator.shard import Committer, GroupShard, OffsetState
 from pybroker.protocol.clock import Clock
 from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerGroupDescription
 from pybroker.protocol.messages.describe_groups import DescribedGroup
 from pybroker.protocol.messages.join_group import JoinGroupRequest
 from pybroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -22,11 +24,17 @@ from pybroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 from pybroker.protocol.pace import Pace
 from pybroker.protocol.timer import Timer, TimerTask
 
+if TYPE_CHECKING:
+    from pybroker.coordinator.consumer.heartbeat import Beat
+    from pybroker.coordinator.consumer.shard import ConsumerGroups
+    from pybroker.coordinator.group import Group
+
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class GroupCoordinator:
-    """One per broker. `partitions` tells how many partitions the offsets topic has, or will have."""
+    """One per broker. `partitions` tells how many partitions the offsets topic has, or will have; `new_consumer` makes
+    what serves the consumer protocol in one of them, where it is on."""
 
     def __init__(
         self,
@@ -41,9 +49,10 @@ class GroupCoordinator:
         codec: int = 0,
         load_bytes: int = 5 * 1024 * 1024,
         expire_every_ms: int = 600_000,
+        new_consumer: Callable[[dict[str, Group]], ConsumerGroups] | None = None,
     ) -> None:
         self.runtime: Runtime[GroupShard] = Runtime(
-            OFFSETS_TOPIC, logs, lambda: GroupShard(settings, clock), clock, timer,
+            OFFSETS_TOPIC, logs, lambda: GroupShard(settings, clock, new_consumer=new_consumer), clock, timer,
             write_timeout_ms=write_timeout_ms, acks=acks, codec=codec, load_bytes=load_bytes,
         )  # fmt: skip
         self._partitions = partitions
@@ -117,6 +126,25 @@ class GroupCoordinator:
         response = hosted.shard.leave(request, leaving, effects)
         hosted.run(effects)
         return response
+
+    def consumer_heartbeat(self, beat: Beat, reply: Reply) -> None:
+        """Answers a ConsumerGroupHeartbeatResponse. Raises KafkaError as `hosted`, and UNSUPPORTED_VERSION where the
+        consumer protocol is not served."""
+        hosted = self.hosted(beat.request.group_id, empty_id=True)
+        if hosted.shard.consumer is None:
+            raise KafkaError(Errors.UNSUPPORTED_VERSION)
+        effects = Effects()
+        hosted.shard.consumer.heartbeat(beat, reply, effects)
+        hosted.run(effects)
+
+    def consumer_describe(self, group_id: str) -> ConsumerGroupDescription:
+        try:
+            shard = self.hosted(group_id).shard
+        except KafkaError as error:
+            return ConsumerGroupDescription(group_id=group_id, error_code=error.code)
+        if shard.consumer is None:
+            return ConsumerGroupDescription(group_id=group_id, error_code=Errors.UNSUPPORTED_VERSION)
+        return shard.consumer.describe(group_id)
 
     # -- offsets -------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from pybroker.coordinator.classic import ClassicGroup
@@ -17,7 +17,7 @@ from pybroker.coordinator.classic_join import Join, join, refused
 from pybroker.coordinator.classic_members import Member
 from pybroker.coordinator.classic_table import State
 from pybroker.coordinator.effects import Effects, Reply, TimerKey, ignore
-from pybroker.coordinator.group import Group
+from pybroker.coordinator.group import CONSUMER, Group
 from pybroker.coordinator.offsets import WRITE_FAILED, CommittedOffset, GroupOffsets, Place
 from pybroker.coordinator.records import Record, offset_key
 from pybroker.coordinator.settings import GroupSettings
@@ -29,7 +29,12 @@ from pybroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroup
 from pybroker.protocol.messages.offset_commit import OffsetCommitKey
 from pybroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+if TYPE_CHECKING:
+    from pybroker.coordinator.consumer.shard import ConsumerGroups
+
 logger = logging.getLogger(__name__)
+
+GROUP_NOT_FOUND_SINCE = 9  # version of OffsetCommit
 
 
 class Committer(NamedTuple):
@@ -49,14 +54,30 @@ class OffsetState(NamedTuple):
 
 
 class GroupShard:
-    """See the module's text."""
+    """See the module's text. `new_consumer` makes what serves groups of the consumer protocol, where that is on: it is
+    called with the first such group."""
 
-    def __init__(self, settings: GroupSettings, clock: Clock, new_id: Callable[[], object] = uuid4) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        clock: Clock,
+        new_id: Callable[[], object] = uuid4,
+        new_consumer: Callable[[dict[str, Group]], ConsumerGroups] | None = None,
+    ) -> None:
         self.settings = settings
         self.clock = clock
         self._new_id = new_id
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
+        self._new_consumer = new_consumer
+        self._consumer: ConsumerGroups | None = None
+
+    @property
+    def consumer(self) -> ConsumerGroups | None:
+        """The groups of the consumer protocol; None where it is not served."""
+        if self._consumer is None and self._new_consumer is not None:
+            self._consumer = self._new_consumer(self.groups)
+        return self._consumer
 
     # -- the log -------------------------------------------------------------------------------------------------
 
@@ -70,10 +91,12 @@ class GroupShard:
             else:
                 offsets.set((key.topic, key.partition), CommittedOffset.of(value), producer_id)
         elif isinstance(key, GroupMetadataKey):
-            if value is None:
-                self.groups.pop(key.group, None)
-            else:
+            if value is not None:
                 self.groups[key.group] = ClassicGroup.restore(key.group, value, self.settings, self.clock)
+            elif self._classic(key.group) is not None:
+                del self.groups[key.group]
+        elif self.consumer is not None:
+            self.consumer.replay(record)
 
     def end_transaction(self, producer_id: int, commit: bool) -> None:
         """A transaction's marker is in the log."""
@@ -108,12 +131,18 @@ class GroupShard:
         group = self.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
+    def _is_consumer(self, group_id: str) -> bool:
+        group = self.groups.get(group_id)
+        return group is not None and group.type == CONSUMER
+
     def join(self, asked: Join, effects: Effects) -> None:
         request = asked.request
         group_id = request.group_id
         settings = self.settings
         if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
             effects.answer(asked.reply, refused(Errors.INVALID_SESSION_TIMEOUT, request.member_id))
+            return
+        if self._is_consumer(group_id) and self.consumer is not None and self.consumer.join(asked, effects):
             return
         group = self._classic(group_id)
         if group is None:
@@ -124,6 +153,9 @@ class GroupShard:
         join(group, asked, self._new_id, effects)
 
     def sync(self, request: SyncGroupRequest, reply: Reply, effects: Effects) -> None:
+        if self._is_consumer(request.group_id) and self.consumer is not None:
+            self.consumer.sync(request, reply, effects)
+            return
         group = self._classic(request.group_id)
         if group is None:
             effects.answer(reply, SyncGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID))
@@ -133,6 +165,8 @@ class GroupShard:
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int, effects: Effects
     ) -> Errors:
+        if self._is_consumer(group_id) and self.consumer is not None:
+            return self.consumer.classic_heartbeat(group_id, member_id, instance_id, generation, effects)
         group = self._classic(group_id)
         if group is None:
             return Errors.UNKNOWN_MEMBER_ID
@@ -141,6 +175,8 @@ class GroupShard:
     def leave(
         self, request: LeaveGroupRequest, leaving: Sequence[MemberIdentity], effects: Effects
     ) -> LeaveGroupResponse:
+        if self._is_consumer(request.group_id) and self.consumer is not None:
+            return LeaveGroupResponse(members=self.consumer.leave(request.group_id, leaving, effects))
         group = self._classic(request.group_id)
         if group is None:
             return LeaveGroupResponse(
@@ -174,17 +210,19 @@ class GroupShard:
     ) -> None:
         """Commit offsets, in a transaction where `producer` (id, epoch) is given. The answer is a list of Errors, one
         for each that is wanted."""
-        error = self._check_commit(who, producer is not None)
-        if error:
-            effects.answer(reply, [error] * len(wanted))
+        errors = self._check_commit(who, [place for place, _ in wanted], reply.version, producer is not None)
+        if all(errors):
+            effects.answer(reply, errors)
             return
         group = self.groups.get(who.group_id)
         if group is None:
             group = self.groups[who.group_id] = ClassicGroup(who.group_id, self.settings, self.clock)
         group.committed_by(who.member_id, effects)
         limit = self.settings.offset_metadata_max
-        errors = [Errors.NONE if _java_length(offset.metadata) <= limit else Errors.OFFSET_METADATA_TOO_LARGE
-                  for _, offset in wanted]  # fmt: skip
+        errors = [
+            error or (Errors.NONE if _java_length(offset.metadata) <= limit else Errors.OFFSET_METADATA_TOO_LARGE)
+            for error, (_, offset) in zip(errors, wanted, strict=True)
+        ]
         accepted = [each for each, error in zip(wanted, errors, strict=True) if not error]
         if not accepted:
             effects.answer(reply, errors)
@@ -195,11 +233,24 @@ class GroupShard:
         written = partial(self._committed, group, accepted, producer_id, errors, reply)
         effects.write([offset.record(who.group_id, place) for place, offset in accepted], written, producer, sequence=0)
 
-    def _check_commit(self, who: Committer, transactional: bool) -> Errors:
+    def _check_commit(
+        self, who: Committer, places: Sequence[Place], version: int, transactional: bool
+    ) -> list[Errors]:
+        """An error for each place; only members of the consumer protocol may do one thing and not another."""
         group = self.groups.get(who.group_id)
         if group is not None:
-            return group.check_commit(who.member_id, who.instance_id, who.generation, transactional)
-        return Errors.NONE if who.generation < 0 else Errors.ILLEGAL_GENERATION
+            if group.type == CONSUMER and self.consumer is not None:
+                return self.consumer.check_commit(
+                    who.group_id, who.member_id, who.instance_id, who.generation, places, version, transactional
+                )
+            error = group.check_commit(who.member_id, who.instance_id, who.generation, transactional)
+        elif who.generation < 0:
+            error = Errors.NONE
+        elif version >= GROUP_NOT_FOUND_SINCE and not transactional and self._new_consumer is not None:
+            error = Errors.GROUP_ID_NOT_FOUND
+        else:
+            error = Errors.ILLEGAL_GENERATION
+        return [error] * len(places)
 
     def _committed(
         self, group: Group, accepted: Sequence[tuple[Place, CommittedOffset]], producer_id: int | None,

@@ -25,7 +25,7 @@ NEEDS = {
     "storage": {"crc32c"},
     "replication": set[str](),
     "controller": {"kazoo"},
-    "coordinator": set[str](),
+    "coordinator": {"re2"},
     "broker": {"uvloop", "prometheus_client", "aiohttp", "click", "rich"},
 }
 

@@ -1,6 +1,7 @@
 """Scripts of heartbeats of the consumer protocol (tests/scripts/consumer_group/*.txt), and what runs them.
 
-One step a line, its answer on the lines after it, indented. The answers were recorded from Apache Kafka 4.3.1:
+One step a line, its answer on the lines after it, indented. The answers were recorded from Apache Kafka 4.3.1, but for
+scripts that say otherwise in their first line:
 
     python -m tests.support.consumer_scripts HOST:PORT tests/scripts/consumer_group/*.txt
 
@@ -44,6 +45,7 @@ from pybroker.protocol.messages.consumer_protocol_subscription import TopicParti
 from tests.support.wire import WireClient
 
 FOLDER = Path(__file__).resolve().parents[1] / "scripts" / "consumer_group"
+OURS = "# Not recorded"  # begins a script whose answers Kafka gives otherwise
 Values = dict[str, Any]
 STARTING = (Errors.COORDINATOR_NOT_AVAILABLE, Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.NOT_COORDINATOR)
 
@@ -206,11 +208,11 @@ def _describe(side: Side, group: str) -> list[str]:
         return [_error(found)]
     ids = side.topic_ids()
     lines = [f"{found['GroupState']} epoch {found['GroupEpoch']}/{found['AssignmentEpoch']} {found['AssignorName']}"]
-    for each in sorted(found["Members"], key=lambda member: member["MemberId"]):
+    for each in sorted(found["Members"], key=lambda member: _name(side, member["MemberId"])):
         static = "" if each["InstanceId"] is None else f" static {each['InstanceId']}"
         regex = "" if not each["SubscribedTopicRegex"] else f" regex {each['SubscribedTopicRegex']}"
         lines.append(
-            f"{each['MemberId']}{static} epoch {each['MemberEpoch']} type {each['MemberType']}"
+            f"{_name(side, each['MemberId'])}{static} epoch {each['MemberEpoch']} type {each['MemberType']}"
             f" topics {','.join(sorted(each['SubscribedTopicNames'])) or '-'}{regex}"
             f" has {_assignment(each['Assignment']['TopicPartitions'], ids)}"
             f" wants {_assignment(each['TargetAssignment']['TopicPartitions'], ids)}"
@@ -420,6 +422,8 @@ def record(address: str, paths: list[Path]) -> None:
     stamp = f"r{int(time.time()) % 100000}."
     for number, path in enumerate(paths):
         head, steps = read(path)
+        if head[0].startswith(OURS):
+            continue
         lines = list(head)
         for step, answer in run(steps, Live(host, int(port), f"{stamp}{number}.")):
             lines += [step.line, *(f"    {each}" for each in answer)]
