@@ -22,6 +22,7 @@ FAILED = 1
 
 # Command → (help, module with `add_arguments`, which sets `run`): imported only for its own command.
 COMMANDS = {
+    "metadata": ("save the embedded metadata store, or make it from a cluster's", "pybroker.broker.metadata_commands"),
     "log": ("look at log directories, and bring them into order", "pybroker.broker.log_commands"),
 }
 
@@ -52,14 +53,14 @@ def _parser(command: str) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     start = commands.add_parser("start", help="run a broker until it is told to stop")
-    _add_settings(start)
+    add_settings(start)
     start.add_argument("--ready-file", metavar="F", help="write the bound address to F, as JSON, once clients can come")
 
     config = commands.add_parser("config", help="look at the settings")
     config.set_defaults(parser=config, action=None)
     actions = config.add_subparsers(dest="action", metavar="ACTION")
     show = actions.add_parser("print", help="print every setting with its value and where it came from")
-    _add_settings(show)
+    add_settings(show)
     show.add_argument("--changed", action="store_true", help="only what isn't at its default")
 
     for name, (text, module) in COMMANDS.items():
@@ -69,7 +70,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """FILE and the options that settings come from."""
     parser.add_argument("file", nargs="?", metavar="FILE", help="server.properties, as Kafka has it, or server.yaml")
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="set one setting; may be given repeatedly"
@@ -85,7 +87,7 @@ def _port(text: str) -> int:
     return port
 
 
-def _load(arguments: argparse.Namespace) -> BrokerConfig | None:
+def load_settings(arguments: argparse.Namespace) -> BrokerConfig | None:
     """The settings, or None after saying on stderr why there are none."""
     options = {}
     if arguments.data_dir is not None:
@@ -103,7 +105,7 @@ def _load(arguments: argparse.Namespace) -> BrokerConfig | None:
 
 
 def _start(arguments: argparse.Namespace) -> int:
-    config = _load(arguments)
+    config = load_settings(arguments)
     if config is None:
         return FAILED
     from pybroker.broker.server import run
@@ -112,7 +114,7 @@ def _start(arguments: argparse.Namespace) -> int:
 
 
 def _config_print(arguments: argparse.Namespace) -> int:
-    config = _load(arguments)
+    config = load_settings(arguments)
     if config is None:
         return FAILED
     from pybroker.config.printing import printed

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker.controller.store import (
@@ -348,19 +349,62 @@ def _open(path: str) -> _Content:
 def read_node(path: str | os.PathLike[str], node: str) -> bytes:
     """For tools: one node's data from a store that is not in use, which stays as it is. OSError where it can't be."""
     import sqlite3
+
+    with _reading(path) as database:
+        try:
+            row = database.execute("SELECT data FROM node WHERE path = ?", (node,)).fetchone()
+        except sqlite3.Error as error:
+            raise OSError(f"{os.fspath(path)} can't be read: {error}") from error
+    if row is None:
+        raise OSError(f"{os.fspath(path)} has no node {node}")
+    return bytes(row[0] or b"")
+
+
+def read_nodes(path: str | os.PathLike[str]) -> list[tuple[str, Record]]:
+    """For tools: all nodes of a store that is not in use, sorted by path. OSError where they can't be read."""
+    import sqlite3
+
+    columns = "path, data, czxid, mzxid, version, created, ephemeral_owner"
+    with _reading(path) as database:
+        try:
+            rows = database.execute(f"SELECT {columns} FROM node ORDER BY path").fetchall()
+        except sqlite3.Error as error:
+            raise OSError(f"{os.fspath(path)} can't be read: {error}") from error
+    return [(row[0], Record(*row[1:])) for row in rows]
+
+
+def write_nodes(path: str | os.PathLike[str], nodes: Mapping[str, Record], zxid: int) -> None:
+    """For tools: a new store with these nodes, parents first; `zxid` is above all of theirs. OSError."""
+    import sqlite3
+
+    if os.path.exists(path):
+        raise FileExistsError(f"{os.fspath(path)} exists")
+    try:
+        database = sqlite3.connect(path, isolation_level=None)
+        try:
+            database.execute("PRAGMA synchronous=FULL")
+            _create_tables(database)
+            _commit(database, dict(nodes), zxid, 0)
+        finally:
+            database.close()
+    except sqlite3.Error as error:
+        raise OSError(f"{os.fspath(path)} can't be written: {error}") from error
+
+
+@contextmanager
+def _reading(path: str | os.PathLike[str]) -> Iterator[sqlite3.Connection]:
+    """A connection that changes nothing. OSError."""
+    import sqlite3
     from urllib.parse import quote
 
     try:
         database = sqlite3.connect(f"file:{quote(os.fspath(path))}?mode=ro", timeout=0, uri=True)
-        try:
-            row = database.execute("SELECT data FROM node WHERE path = ?", (node,)).fetchone()
-        finally:
-            database.close()
     except sqlite3.Error as error:
         raise OSError(f"{os.fspath(path)} can't be read: {error}") from error
-    if row is None:
-        raise OSError(f"{os.fspath(path)} has no node {node}")
-    return bytes(row[0] or b"")
+    try:
+        yield database
+    finally:
+        database.close()
 
 
 def _create_tables(database: sqlite3.Connection) -> None:
