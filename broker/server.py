@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from pybroker.broker.fetch_sessions import FetchSessionCache
 from pybroker.broker.kafka_apis import KafkaApis
 from pybroker.broker.logging_setup import LoopMonitor, setup_logging
 from pybroker.broker.metadata_cache import MetadataCache
+from pybroker.broker.metadata_store import open_store
 from pybroker.broker.network.settings import NetworkSettings
 from pybroker.broker.network.socket_server import SocketServer
 from pybroker.broker.services import Services
@@ -34,7 +36,6 @@ from pybroker.config import BrokerConfig, Endpoint, LogConfig
 from pybroker.controller import paths
 from pybroker.controller.configs import ConfigRepository
 from pybroker.controller.controller import Controller
-from pybroker.controller.embedded_store import FILE_NAME, EmbeddedStore
 from pybroker.controller.producer_ids import ProducerIds
 from pybroker.controller.registration import RegistrationError, prepare_store
 from pybroker.controller.store import MetadataStore, StoreError
@@ -77,7 +78,8 @@ async def _run(config: BrokerConfig, ready_file: str | None) -> int:
     stop = _Stop(asyncio.get_running_loop())
     broker = Broker(config)
     try:
-        await broker.start()
+        if await stop.interrupts(broker.start()):
+            return OK
         broker.announce(ready_file)
         await stop.wanted.wait()
         logger.info("Shutting down; another signal ends the broker at once")
@@ -93,6 +95,19 @@ class _Stop:
         self.wanted = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
+
+    async def interrupts(self, starting: Coroutine[Any, Any, None]) -> bool:
+        """Carry out the start; True when a signal has ended it, which may wait for ZooKeeper or for an old session."""
+        start = asyncio.ensure_future(starting)
+        wanted = asyncio.ensure_future(self.wanted.wait())
+        await asyncio.wait({start, wanted}, return_when=asyncio.FIRST_COMPLETED)
+        wanted.cancel()
+        if start.done():
+            start.result()
+            return False
+        start.cancel()
+        await asyncio.gather(start, return_exceptions=True)
+        return True
 
     def _signalled(self, number: int) -> None:
         if self.wanted.is_set():
@@ -124,8 +139,8 @@ class Broker:
         directories = [Path(entry) for entry in config.log_dirs]
         logs = self.log_manager = LogManager(config, directories, self.clock, on_dir_failure=self._directory_failed)
         known_cluster_id = logs.open()
-        self.store = await EmbeddedStore.open(_store_path(config, directories))
-        cluster_id = await prepare_store(self.store, known_cluster_id, own_store=True)
+        self.store = await open_store(config, directories)
+        cluster_id = await prepare_store(self.store, known_cluster_id, own_store=not config.zookeeper)
         broker_id = await self._broker_id(logs)
         logs.check_identity(broker_id, cluster_id)
 
@@ -143,6 +158,11 @@ class Broker:
         self.controller = services.controller = self._controller(services, bound)
         await self.controller.start()
         self._tasks.append(self.loop.create_task(configs.run(), name="config changes"))
+        if config.zookeeper:
+            from pybroker.broker.health import Health
+
+            health = Health(self.store, broker_id, config.int("zookeeper.health.check.interval.ms") / 1000)
+            self._tasks.append(self.loop.create_task(health.run(), name="health"))
         logs.start(self.loop, self.timer)
         self.monitor.start()
         _calm_collector()
@@ -309,13 +329,6 @@ def _node(config: BrokerConfig, broker_id: int, bound: tuple[Endpoint, ...]) -> 
         rack=config.opt_str("broker.rack"),
         release=__version__,
     )
-
-
-def _store_path(config: BrokerConfig, directories: list[Path]) -> Path:
-    """In metadata.dir, or directly in the first log directory: Kafka refuses directories it doesn't know, not files."""
-    directory = Path(config.opt_str("metadata.dir") or directories[0])
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory / FILE_NAME
 
 
 def _raise_file_limit(partitions: int) -> None:

@@ -165,8 +165,7 @@ class BrokerConfig:
         return name in self.dynamic or name in self.dynamic_defaults or name in self.static
 
     def _embedded(self) -> dict[Text, Text]:
-        zookeeper = self.static.get("zookeeper.connect")
-        return definitions.EMBEDDED_DEFAULTS if zookeeper is None or not zookeeper.value.strip() else {}
+        return {} if self.zookeeper else definitions.EMBEDDED_DEFAULTS
 
     def _layers(self, name: Text) -> Synonyms:
         """Every layer that has this very name, strongest first."""
@@ -184,6 +183,12 @@ class BrokerConfig:
         return found
 
     # -- what several settings say together
+
+    @property
+    def zookeeper(self) -> Text:
+        """Where ZooKeeper is, empty for the embedded metadata store."""
+        static = self.static.get("zookeeper.connect")
+        return static.value.strip() if static is not None else ""
 
     @property
     def log_dirs(self) -> Texts:

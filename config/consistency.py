@@ -25,7 +25,7 @@ _NOT_MORE = (
 def contradictions(config: BrokerConfig) -> list[str]:
     """Every contradiction, as a text each. Each single value must have been found good before."""
     problems: list[str] = []
-    for part in (_identity, _times, _listeners, _network, _cleaner, _order):
+    for part in (_identity, _times, _listeners, _network, _cleaner, _order, _zookeeper):
         try:
             problems.extend(part(config))
         except ConfigError as error:
@@ -139,3 +139,30 @@ def _order(config: BrokerConfig) -> list[str]:
         for low, high in _NOT_MORE
         if config.int(low) > config.int(high)
     ]
+
+
+def _zookeeper(config: BrokerConfig) -> list[str]:
+    if not config.zookeeper:
+        return []
+    problems = []
+    for entry in config.zookeeper.partition("/")[0].split(","):
+        host, colon, port = entry.strip().rpartition(":")
+        if not entry.strip() or (colon and (not host or not port.isdecimal())):
+            problems.append(f"zookeeper.connect: {entry!r} is not of the form HOST:PORT")
+    for store in ("keystore", "truststore"):
+        location = config.opt_str(f"zookeeper.ssl.{store}.location")
+        kind = config.opt_str(f"zookeeper.ssl.{store}.type") or ("PEM" if location is None else _store_type(location))
+        if kind.upper() != "PEM":
+            problems.append(
+                f"zookeeper.ssl.{store}.type: {kind} stores can't be read, only PEM. `openssl pkcs12 -in STORE -nodes`"
+                " turns a PKCS12 file into PEM, `keytool -importkeystore` a JKS file into PKCS12."
+            )
+    if config.bool("zookeeper.ssl.ocsp.enable"):
+        problems.append("zookeeper.ssl.ocsp.enable: OCSP can't be used here; use zookeeper.ssl.crl.enable")
+    return problems
+
+
+def _store_type(location: str) -> str:
+    """What a store's file name says of its format, as ZooKeeper takes it."""
+    suffix = location.rpartition(".")[2].lower()
+    return {"jks": "JKS", "p12": "PKCS12", "pkcs12": "PKCS12", "bcfks": "BCFKS"}.get(suffix, "PEM")

@@ -20,6 +20,7 @@ from pybroker.config.modes import (
     MEDIUM,
     NOTHING,
     OTHERWISE,
+    PASSWORD,
     PER_BROKER,
     READ_ONLY,
     SERVED,
@@ -126,4 +127,9 @@ OWN_SETTINGS: tuple[Row, ...] = (
      "Directory of the embedded metadata store's file; without it the first log directory."),
     ("validate.records", BOOLEAN, "false", None, MEDIUM, CLUSTER_WIDE, SERVED,
      "Look inside every produced batch, as Kafka does, instead of at its header and checksum only. Costs speed."),
+    ("zookeeper.health.check.interval.ms", INT, "5000", "[100,...]", LOW, READ_ONLY, SERVED,
+     "How often the broker asks ZooKeeper whether it is still registered."),
+    ("zookeeper.sasl.jaas.config", PASSWORD, None, None, MEDIUM, READ_ONLY, SERVED,
+     "Our user and password at ZooKeeper: a JAAS login module (username=, password=) for SASL with DIGEST-MD5. "
+     "Without it the section Client of the file that -Djava.security.auth.login.config in KAFKA_OPTS names."),
 )

@@ -20,10 +20,6 @@ from pybroker.config.properties import Entry, parse_properties
 # Settings of Kafka's plug-ins, which its own table doesn't know either. They are kept, and served later.
 _PLUGIN_NAMES = ("super.users", "allow.everyone.if.no.acl.found")
 _PLUGIN_PREFIXES = ("listener.name.", "rsm.config.", "rlmm.config.", "config.providers.", "confluent.")
-_NO_ZOOKEEPER = (
-    "zookeeper.connect is set ({origin}), and clusters on ZooKeeper are not served yet. "
-    "`--override zookeeper.connect=` uses the embedded metadata store instead."
-)
 
 
 def load(
@@ -166,8 +162,6 @@ class _Loading:
 
     def _refusals(self, config: BrokerConfig) -> Iterable[str]:
         """What can't be ignored without doing something else than what was asked for."""
-        if (config.opt_str("zookeeper.connect") or "").strip():
-            yield _NO_ZOOKEEPER.format(origin=self.found["zookeeper.connect"].origin)
         roles = config.list("process.roles")
         if roles and "broker" not in roles:
             yield f"process.roles={','.join(roles)} ({self.found['process.roles'].origin}): this is a broker only"

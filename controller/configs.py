@@ -50,6 +50,7 @@ class ConfigRepository:
         self._entities: dict[str, dict[str, str]] = {}
         self._listeners: dict[str, list[Listener]] = {entity_type: [] for entity_type in ENTITY_TYPES}
         self._changed = asyncio.Event()
+        self._outdated = False
         self._seen: dict[str, int] = {}
 
     # -- reading
@@ -80,10 +81,16 @@ class ConfigRepository:
     async def load(self) -> None:
         """Read everything. What is written from now on is noticed by `run`."""
         self._store.on_session(self._on_session)
-        for name in await self._notifications():
-            self._seen[name] = self._clock.monotonic_ms()
+        await self._load()
+
+    async def _load(self) -> None:
+        now = self._clock.monotonic_ms()
+        self._seen = {name: self._seen.get(name, now) for name in await self._notifications()}
+        found: set[str] = set()
         for entity_type in ENTITY_TYPES:
-            await self._load_below(entity_type)
+            found |= await self._load_below(entity_type)
+        for entity_path in self._entities.keys() - found:
+            self._take(entity_path, {})
 
     async def run(self) -> None:
         """Follow changes until cancelled."""
@@ -91,6 +98,9 @@ class ConfigRepository:
             await self._changed.wait()
             self._changed.clear()
             try:
+                if self._outdated:
+                    await self._load()
+                    self._outdated = False
                 await self.follow()
             except StoreClosed:
                 return
@@ -191,15 +201,20 @@ class ConfigRepository:
         self._changed.set()
 
     def _on_session(self, state: SessionState) -> None:
-        if state == "connected":
+        """A new session reads everything anew: it may have been away for longer than notifications stay."""
+        if state == "expired":
+            self._outdated = True
+        elif state == "connected":
             self._changed.set()
 
-    async def _load_below(self, parent: str) -> None:
+    async def _load_below(self, parent: str) -> set[str]:
+        """Reads all entities there; returns their paths."""
         try:
             names = await self._store.children(paths.config_by_entity_path(parent))
         except NoNode:
-            return
+            return set()
         entity_paths = [f"{parent}/{name}" for name in names]
+        below: set[str] = set()
         found = await self._store.get_many([paths.config_by_entity_path(entity_path) for entity_path in entity_paths])
         for entity_path, node in zip(entity_paths, found, strict=True):
             if node is None:
@@ -207,7 +222,8 @@ class ConfigRepository:
             self._take(entity_path, _decode(entity_path, node[0]))
             # Below a user stand its client ids: users/<user>/clients/<client>.
             if node[1].num_children:
-                await self._load_below(f"{entity_path}/clients")
+                below |= await self._load_below(f"{entity_path}/clients")
+        return below.union(entity_paths)
 
     async def _remove(self, path: str) -> None:
         try:

@@ -17,7 +17,7 @@ from pybroker.controller.apply import Outcome, WriteResult, apply
 from pybroker.controller.channels import BrokerChannels, Outbox
 from pybroker.controller.decide import Answer, Plan, Write, decide
 from pybroker.controller.paths import BrokerNode, LeaderAndIsr, TopicNode
-from pybroker.controller.registration import register
+from pybroker.controller.registration import RegistrationError, register
 from pybroker.controller.requests import ControllerRequest, build
 from pybroker.controller.state import (
     BrokersChanged,
@@ -42,6 +42,7 @@ from pybroker.controller.store import (
     MetadataStore,
     NodeExists,
     NoNode,
+    SessionState,
     SetData,
     StoreError,
     WatchEvent,
@@ -69,16 +70,23 @@ Look = Callable[[], Awaitable[Event | None]]
 
 
 class _Work:
-    """An entry of the queue: where to look for an event, or events; and who waits for the first one's outcome."""
+    """An entry of the queue: where to look for an event, or events; and who waits for the first one's outcome.
+    `any_broker`: it is not only the controller's work."""
 
-    __slots__ = ("asked", "events", "look")
+    __slots__ = ("any_broker", "asked", "events", "look")
 
     def __init__(
-        self, look: Look | None, events: list[Event] | None = None, asked: asyncio.Future[Outcome] | None = None
+        self,
+        look: Look | None,
+        events: list[Event] | None = None,
+        asked: asyncio.Future[Outcome] | None = None,
+        *,
+        any_broker: bool = False,
     ) -> None:
         self.look = look
         self.events = events or []
         self.asked = asked
+        self.any_broker = any_broker
 
     def fail(self, error: KafkaError) -> None:
         if self.asked is not None and not self.asked.done():
@@ -117,6 +125,8 @@ class Controller:
         self._epoch_version = -1
         self._active = False
         self._known_controller = -1
+        self._sessions_lost = 0
+        self._registered = False
         # Events to come, each once: what to look at again, or an event with its waiting requester.
         self._queue: dict[object, _Work] = {}
         self._wake = asyncio.Event()
@@ -186,7 +196,9 @@ class Controller:
     async def start(self) -> None:
         """Registers this broker and runs for election. Returns when the broker is registered and, if it was elected,
         every broker has answered the first round of requests. Raises RegistrationError, StoreError."""
+        self._store.on_session(self._session_changed)
         self._broker = await register(self._store, self._broker, self._clock.now_ms())
+        self._registered = True
         await self._run_for_election()
         self._task = asyncio.create_task(self._work(), name="controller")
         if self._active:
@@ -224,6 +236,7 @@ class Controller:
                 return
 
     async def _claim(self) -> bool:
+        sessions_lost = self._sessions_lost
         try:
             data, stat = await self._store.get(paths.CONTROLLER_EPOCH)
             before, version = paths.decode_epoch(data), stat.version
@@ -244,6 +257,8 @@ class Controller:
             )
         except (NodeExists, BadVersion):
             return False
+        if sessions_lost != self._sessions_lost:
+            return False  # elected, and the session is over already
         log.info("broker %d is the controller, epoch %d", self._broker.broker_id, epoch)
         self._known_controller = self._broker.broker_id
         self._epoch_version = version + 1
@@ -265,9 +280,11 @@ class Controller:
             return
         log.info("broker %d is the controller no longer", self._broker.broker_id)
         self._active = False
+        if self._known_controller == self._broker.broker_id:
+            self._known_controller = -1
         self._outbox.close()
         self._state = self._new_state()
-        waiting, self._queue = self._queue, {}
+        waiting, self._queue = self._queue, {key: work for key, work in self._queue.items() if work.any_broker}
         for work in waiting.values():
             work.fail(KafkaError(Errors.NOT_CONTROLLER))
         self._look_idle()
@@ -293,10 +310,30 @@ class Controller:
     def _new_state(self) -> ControllerState:
         return ControllerState(self._broker.broker_id, self._listener, self._unclean_allowed)
 
+    # The session with the store
+
+    def _session_changed(self, state: SessionState) -> None:
+        """A session that is over takes this broker's nodes along: no controller from this moment on, and a new node
+        for the broker in the next session."""
+        if state == "expired":
+            self._sessions_lost += 1
+            self._registered = False
+            self._resign()
+        elif state == "connected" and self._sessions_lost and not self._registered:
+            self._put("session", self._join_again, any_broker=True)
+
+    async def _join_again(self) -> None:
+        sessions_lost = self._sessions_lost
+        broker = await register(self._store, self._broker, self._clock.now_ms())
+        if sessions_lost == self._sessions_lost:
+            self._broker, self._registered = broker, True
+            log.info("broker %d is registered again, epoch %d", broker.broker_id, broker.epoch)
+        await self._run_for_election()
+
     # Watches: they only note where to look. Bound methods of one object are equal, so each is set once.
 
     def _controller_changed(self, event: WatchEvent) -> None:
-        self._put("controller", self._look_at_controller)
+        self._put("controller", self._look_at_controller, any_broker=True)
 
     def _brokers_changed(self, event: WatchEvent) -> None:
         self._put("brokers", self._look_at_brokers)
@@ -400,10 +437,10 @@ class Controller:
 
     # The one task
 
-    def _put(self, key: object, look: Look) -> None:
+    def _put(self, key: object, look: Look, *, any_broker: bool = False) -> None:
         """Queues work; a key that is queued already stays where it is."""
         if key not in self._queue:
-            self._queue_work(key, _Work(look))
+            self._queue_work(key, _Work(look, any_broker=any_broker))
 
     def _put_event(self, event: Event) -> None:
         self._queue_work(object(), _Work(None, [event]))
@@ -429,7 +466,7 @@ class Controller:
             self._idle.set()
 
     async def _do(self, key: object, work: _Work) -> None:
-        if key != "controller" and not self._active:
+        if not work.any_broker and not self._active:
             work.fail(KafkaError(Errors.NOT_CONTROLLER))
             return
         try:
@@ -438,22 +475,28 @@ class Controller:
             log.warning("another controller was elected; broker %d resigns", self._broker.broker_id)
             work.fail(KafkaError(Errors.NOT_CONTROLLER))
             self._resign()
-            self._put("controller", self._look_at_controller)
+            self._put("controller", self._look_at_controller, any_broker=True)
+        except RegistrationError as error:
+            log.error("%s", error)
+            self._try_later(work)
         except StoreError as error:
             log.warning("the metadata store failed: %s", error)
             if work.asked is None:
-                self._delayed += 1
-                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._take_up, work, self._state)
+                self._try_later(work)
             work.fail(KafkaError(Errors.REQUEST_TIMED_OUT, str(error)))
         except Exception as error:
             # One event that fails must not end the controller: the next ones are others.
             log.exception("the controller failed at %s", work.events[:1] or key)
             work.fail(KafkaError(Errors.UNKNOWN_SERVER_ERROR, str(error)))
 
+    def _try_later(self, work: _Work) -> None:
+        self._delayed += 1
+        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._take_up, work, self._state)
+
     def _take_up(self, work: _Work, state: ControllerState) -> None:
-        """Work that the store could not serve comes again, unless this is another term of office."""
+        """Work that the store could not serve comes again, unless it was for another term of office."""
         self._delayed -= 1
-        if state is self._state:
+        if work.any_broker or state is self._state:
             self._queue_work(object(), work)
         self._look_idle()
 

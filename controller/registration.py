@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import replace
 
 from pybroker.controller import paths
 from pybroker.controller.paths import BrokerNode
-from pybroker.controller.store import Create, MetadataStore, NodeExists, NodeStat, SetData, StoreError
+from pybroker.controller.store import (
+    Create,
+    MetadataStore,
+    NodeExists,
+    NodeStat,
+    NoNode,
+    SetData,
+    StoreError,
+    WatchEvent,
+)
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
+
+logger = logging.getLogger(__name__)
+
+#: How long a broker waits for the node of its session before: after kill -9 it stays until ZooKeeper gives the session
+#: up, which may take longer than zookeeper.session.timeout.ms, since ZooKeeper has bounds of its own.
+OLD_SESSION_SECONDS = 45.0
 
 
 class RegistrationError(Exception):
@@ -43,27 +60,67 @@ async def prepare_store(store: MetadataStore, known_cluster_id: str | None, *, o
     return cluster_id
 
 
-async def register(store: MetadataStore, node: BrokerNode, timestamp_ms: int) -> BrokerNode:
+async def register(
+    store: MetadataStore, node: BrokerNode, timestamp_ms: int, wait_seconds: float = OLD_SESSION_SECONDS
+) -> BrokerNode:
     """Announces the broker and returns its node with the broker epoch (the czxid). Call it when the listeners accept.
-    Raises RegistrationError when another session holds the id."""
+
+    A node of this very session is written anew. While another session holds the id, most likely this broker's before a
+    crash, it waits for that to end; Apache Kafka gives up at once. Raises RegistrationError when the id is still held
+    after `wait_seconds`.
+    """
     path = paths.broker(node.broker_id)
-    try:
-        _, stat = await store.multi(
-            [Create(path, None, ephemeral=True), SetData(path, paths.encode_broker(node, timestamp_ms))]
-        )
-    except NodeExists:
-        raise RegistrationError(
-            f"A broker with id {node.broker_id} is registered already ({await _holder(store, node.broker_id)}). "
-            "Stop it, wait until its session has ended, or give this one another broker.id."
-        ) from None
-    assert isinstance(stat, NodeStat)
-    return replace(node, epoch=stat.czxid)
+    deadline = asyncio.get_running_loop().time() + wait_seconds
+    announced = False
+    while True:
+        try:
+            _, stat = await store.multi(
+                [Create(path, None, ephemeral=True), SetData(path, paths.encode_broker(node, timestamp_ms))]
+            )
+        except NodeExists:
+            existing = await store.exists(path)
+            if existing is not None and existing.ephemeral_owner == store.session_id:
+                await store.set(path, paths.encode_broker(node, timestamp_ms))
+                return replace(node, epoch=existing.czxid)
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                break
+            if not announced:
+                announced = True
+                logger.warning(
+                    "Broker id %d is registered by another session (%s): waiting up to %.0f s for its end",
+                    node.broker_id, await _holder(store, node.broker_id), left,
+                )  # fmt: skip
+            await _deleted(store, path, left)
+        else:
+            assert isinstance(stat, NodeStat)
+            return replace(node, epoch=stat.czxid)
+    raise RegistrationError(
+        f"A broker with id {node.broker_id} is registered already ({await _holder(store, node.broker_id)}). "
+        "Stop it, or give this one another broker.id."
+    )
+
+
+async def _deleted(store: MetadataStore, path: str, seconds: float) -> None:
+    """Returns when the node is gone, or after that time."""
+    gone = asyncio.Event()
+
+    def changed(event: WatchEvent) -> None:
+        gone.set()
+
+    if await store.exists(path, changed) is not None:
+        try:
+            await asyncio.wait_for(gone.wait(), seconds)
+        except TimeoutError:
+            pass
 
 
 async def _holder(store: MetadataStore, broker_id: int) -> str:
     try:
         data, stat = await store.get(paths.broker(broker_id))
         holder = paths.decode_broker(broker_id, data, stat.czxid)
+    except NoNode:
+        return "it has just gone"
     except (StoreError, ValueError):
         return "its address can't be read"
     return ", ".join(f"{each.listener}://{each.host}:{each.port}" for each in holder.endpoints)

@@ -10,7 +10,12 @@ from pybroker.config import definitions
 from pybroker.config.topic import TOPIC_SETTINGS
 from tests.config.recorded import facts
 
-OURS = {"metadata.dir", "validate.records"}
+OURS = {
+    "metadata.dir",
+    "validate.records",
+    "zookeeper.health.check.interval.ms",
+    "zookeeper.sasl.jaas.config",
+}
 # Where ours differs on purpose, (default, bounds): no data in /tmp, no listening to the world unasked.
 DEFAULTS = {"listeners": "PLAINTEXT://localhost:9092", "log.dir": None}
 BOUNDS = {

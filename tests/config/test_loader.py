@@ -113,14 +113,31 @@ def test_names_that_kafka_never_had() -> None:
     assert config.int("replica.lag.time.max.ms") == 5000
 
 
-def test_zookeeper_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    file = written(tmp_path, "broker.id=0\nzookeeper.connect=localhost:2181\n")
-    assert refused(file=file) == (
-        "zookeeper.connect is set (server.properties:2), and clusters on ZooKeeper are not served yet. "
-        "`--override zookeeper.connect=` uses the embedded metadata store instead.",
-    )
+def test_zookeeper_connect_and_the_way_out(tmp_path: Path) -> None:
+    file = written(tmp_path, "broker.id=0\nzookeeper.connect=localhost:2181, other:2181/kafka\n")
+    config = loaded(file=file)
+    assert config.zookeeper == "localhost:2181, other:2181/kafka"
+    assert config.int("offsets.topic.replication.factor") == 3
     config = loaded("zookeeper.connect=", file=file)
     assert config.int("broker.id") == config.int("node.id") == 0
+    assert config.zookeeper == ""
+    assert config.int("offsets.topic.replication.factor") == 1
+
+
+def test_what_zookeeper_settings_are_refused() -> None:
+    assert refused("zookeeper.connect=:2181,zk:x,/kafka") == (
+        "zookeeper.connect: ':2181' is not of the form HOST:PORT",
+        "zookeeper.connect: 'zk:x' is not of the form HOST:PORT",
+        "zookeeper.connect: '' is not of the form HOST:PORT",
+    )
+    said = refused(
+        "zookeeper.connect=zk:2181",
+        "zookeeper.ssl.keystore.location=/k.jks",
+        "zookeeper.ssl.truststore.location=/t.p12",
+        "zookeeper.ssl.ocsp.enable=true",
+    )
+    assert len(said) == 3
+    assert all(word in text for word, text in zip(("JKS", "PKCS12", "OCSP"), said, strict=True))
 
 
 def test_a_file_of_kafka_4(tmp_path: Path) -> None:

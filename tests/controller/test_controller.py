@@ -389,9 +389,23 @@ async def test_cluster_ids(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_an_id_that_is_taken_is_refused(store: EmbeddedStore) -> None:
-    await register(store, node(3), 0)
+async def test_an_id_that_is_taken_is_refused(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = await register(store, node(3), 0)
+    assert (await register(store, node(3), 1)).epoch == first.epoch, "of the same session"
+    monkeypatch.setattr(EmbeddedStore, "session_id", -1)
     with pytest.raises(RegistrationError, match=r"id 3 is registered already \(PLAINTEXT://127.0.0.1:9095\)"):
-        await register(store, node(3), 0)
+        await register(store, node(3), 0, wait_seconds=0)
+
+
+async def test_a_broker_waits_for_its_old_session_to_end(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await register(store, node(3), 0)
+    monkeypatch.setattr(EmbeddedStore, "session_id", -1)
+    waiting = asyncio.ensure_future(register(store, node(3), 0, wait_seconds=20))
+    while "waiting up to 20 s for its end" not in caplog.text:
+        await asyncio.sleep(0)
+    await store.delete(paths.broker(3))
+    assert (await waiting).epoch > first.epoch
 
 

@@ -127,11 +127,6 @@ def test_an_unknown_setting_gets_a_suggestion(tmp_path: Path) -> None:
         assert any("num.partition" in line and "num.partitions" in line for line in broker.log_text().splitlines())
 
 
-def test_zookeeper_connect_is_refused(tmp_path: Path) -> None:
-    said = refused(tmp_path, "--override", "zookeeper.connect=localhost:2181")
-    assert "zookeeper.connect=" in said
-
-
 def test_a_file_of_kafka_4(tmp_path: Path) -> None:
     """process.roles: one warning; node.id is the broker id, the controller's listener is not opened."""
     file = tmp_path / "server.properties"

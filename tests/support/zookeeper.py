@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,29 @@ class ZooKeeperServer:
         except OSError:
             return None
         return answer if answer and "not currently serving" not in answer else None
+
+    def client(self) -> Any:
+        """A started kazoo client of the test's own; stop() and close() it."""
+        from kazoo.client import KazooClient
+
+        client = KazooClient(self.address, timeout=30)
+        client.start(timeout=30)
+        return client
+
+    def tree(self, chroot: str) -> dict[str, tuple[bytes | None, Any]]:
+        """Every node below the chroot: data and kazoo's ZnodeStat by path ("/" for the chroot itself)."""
+        client = self.client()
+        try:
+            found: dict[str, tuple[bytes | None, Any]] = {}
+            waiting = [""]
+            while waiting:
+                path = waiting.pop()
+                found[path or "/"] = client.get(chroot + path or "/")
+                waiting += [f"{path}/{name}" for name in client.get_children(chroot + path or "/")]
+            return found
+        finally:
+            client.stop()
+            client.close()
 
     def stop(self) -> None:
         """At once: what ZooKeeper has answered is on its disk."""
