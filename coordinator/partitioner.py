@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 
 def java_hash(text: str) -> int:
     """String.hashCode: over UTF-16 units, a signed 32-bit number."""
@@ -16,6 +18,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
+@lru_cache(maxsize=16_384)
 def partition_for(key: str, partitions: int) -> int:
     """The key's partition of `partitions` (Utils.abs: the sign bit is cut off)."""
     return (java_hash(key) & 0x7FFFFFFF) % partitions
