@@ -8,6 +8,7 @@ divisions it finds may differ from ours.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 from pybroker.coordinator.assignors.spec import Subscriber, Target
 from pybroker.coordinator.assignors.uniform_mixed import assign_mixed
@@ -35,7 +36,7 @@ def _assign_alike(members: Mapping[str, Subscriber], partitions: Mapping[bytes, 
             missing.append((member_id, quota - len(mine)))
     left = iter(sorted(free))
     for member_id, count in missing:
-        kept[member_id] += [each for each, _ in zip(left, range(count), strict=False)]
+        kept[member_id] += islice(left, count)
     return {member_id: grouped(pairs) for member_id, pairs in kept.items()}
 
 

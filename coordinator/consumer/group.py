@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 
 SESSION, REBALANCE, JOIN, SYNC = "session", "rebalance", "join", "sync"
 _TIMERS = (SESSION, REBALANCE, JOIN, SYNC)
+# What was appended is not taken back: where its replicas are only late, the group has changed all the same. Whoever
+# asked is told to try again.
+IN_THE_LOG = (Errors.NONE, Errors.REQUEST_TIMED_OUT, Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+_WRITE_FAILED = WRITE_FAILED | {Errors.REQUEST_TIMED_OUT: Errors.COORDINATOR_NOT_AVAILABLE}
 COMMITS_SINCE = 9  # version of OffsetCommit from which members of the consumer protocol may use it
 
 EMPTY, ASSIGNING, RECONCILING, STABLE, DEAD = "Empty", "Assigning", "Reconciling", "Stable", "Dead"
@@ -126,23 +130,25 @@ class ConsumerGroup:
         def written(error: Errors, effects: Effects) -> None:
             self._writing = False
             self._done(plan, answer, error, effects)
+            if error == Errors.NOT_LEADER_OR_FOLLOWER:
+                return  # `unloaded` follows, and sends those away who wait
             while self._line and not self._writing:
                 self._decide(*self._line.popleft(), effects)
 
         effects.write(plan.draft.records, written)
 
     def _done(self, plan: Plan, answer: Answer, error: Errors, effects: Effects) -> None:
+        if plan.draft.records and error in IN_THE_LOG:
+            before, self.state = self.state, plan.draft.state
+            self._set_timers(before, effects)
         if error:
             logger.warning("Group %s: a change could not be written: %s", self.group_id, error.name)
             self._seen_version = -1
-            answer(None, WRITE_FAILED.get(error, error), None, effects)
+            answer(None, _WRITE_FAILED.get(error, error), None, effects)
         else:
-            if plan.draft.records:
-                before, self.state = self.state, plan.draft.state
-                self._set_timers(before, effects)
             answer(plan.answer, Errors.NONE, None, effects)
         if plan.then is not None:
-            plan.then(error, effects)
+            plan.then(Errors.NONE if error in IN_THE_LOG else error, effects)
 
     def around(self) -> Surroundings:
         """For a decision about the group's topics."""

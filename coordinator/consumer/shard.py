@@ -131,7 +131,9 @@ class ConsumerGroups:
                 if former is not None:
                     self.migration.upgraded(former, effects)
                 group.touch(beat.request.member_id, effects)
-            elif former is not None:
+                return
+            group.unloaded(effects)
+            if former is not None:
                 self._groups[group_id] = former
                 former.loaded(effects)
             elif self._groups.get(group_id) is group:

@@ -187,9 +187,7 @@ class Pure:
             request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
         )
         wanted = [((topic.name, part.partition_index), CommittedOffset(part.committed_offset, -1, "", 0))]
-        errors = self._answer(
-            lambda reply, effects: self.harness.shard.commit(who, wanted, reply, effects), version
-        )
+        errors = self._answer(lambda reply, effects: self.harness.shard.commit(who, wanted, reply, effects), version)
         rows = [OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=errors[0])]
         return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name=topic.name, partitions=rows)])
 
