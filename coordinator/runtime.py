@@ -31,6 +31,9 @@ from pybroker.protocol.timer import Timer, TimerTask
 
 logger = logging.getLogger(__name__)
 
+Encode = Callable[[Record], tuple[bytes, bytes | None]]
+Decode = Callable[[bytes, bytes | None], Record]
+
 RECORDS_BETWEEN_LOOKS = 64  # records replayed between two looks at the time
 AGAIN_MS = 1000  # after a load that failed
 
@@ -269,7 +272,10 @@ class Runtime(Generic[S]):
         acks: int = -1,
         codec: int = 0,
         load_bytes: int = 5 * 1024 * 1024,
+        encode: Encode = records.encode,
+        decode: Decode = records.decode,
     ) -> None:
+        """`encode` and `decode` are of the topic's records; the latter raises UnknownRecord and DecodeError."""
         self.topic = topic
         self.logs = logs
         self.clock = clock
@@ -278,6 +284,8 @@ class Runtime(Generic[S]):
         self.acks = acks
         self.hosted: dict[int, Hosted[S]] = {}
         self._new_shard = new_shard
+        self._encode = encode
+        self._decode = decode
         self._codec = codec
         self._load_bytes = load_bytes
         self._to_load: deque[Hosted[S]] = deque()
@@ -309,7 +317,7 @@ class Runtime(Generic[S]):
             transactional=write.producer is not None,
         )  # fmt: skip
         for record in write.records:
-            key, value = records.encode(record)
+            key, value = self._encode(record)
             builder.append(now, key, value)
         return builder.build()
 
@@ -413,7 +421,7 @@ class Runtime(Generic[S]):
                 logger.error("%s holds a record without a key at %d; it is passed over", self.topic, record.offset)
                 continue
             try:
-                shard.replay(records.decode(record.key, record.value), producer_id)
+                shard.replay(self._decode(record.key, record.value), producer_id)
             except (UnknownRecord, DecodeError) as error:
                 logger.error("%s holds a record at %d that is passed over: %s", self.topic, record.offset, error)
             count += 1
