@@ -168,7 +168,7 @@ def main() -> int:
     parent: Path = options.dir or cache
     parent.mkdir(parents=True, exist_ok=True)
     gigabytes = options.gb or (0.1 if options.quick else 1.0)
-    began = time.monotonic()
+    began, load = time.monotonic(), os.getloadavg()[0]
     rounds: dict[str, list[dict[str, Figures]]] = {name: [] for name in options.systems}
     work = Path(tempfile.mkdtemp(prefix="run-", dir=parent))
     touch_memory(int((4 + 8 * gigabytes) * 2**30))
@@ -185,7 +185,7 @@ def main() -> int:
         text = report.table(found["pybroker"], found["kafka"], found["floor"])
         head = report.heading(
             "python " + shlex.join(["bench/compare.py", *sys.argv[1:]]), work,
-            with_kafka="kafka" in rounds, rounds=options.rounds, seconds=time.monotonic() - began,
+            with_kafka="kafka" in rounds, rounds=options.rounds, seconds=time.monotonic() - began, load=load,
         )  # fmt: skip
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -10,6 +10,7 @@ Prints a JSON object a measure. Batches are encoded once and sent again and agai
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -36,6 +37,7 @@ SINGLE, FILLED, ALL, RECORDS = range(4)  # partitions
 IN_FLIGHT = 5
 FETCH_BYTES = 1 << 20
 BESIDE_BYTES_PER_S = 60e6
+BESIDE_METADATA_PER_S = 20
 CONNECTIONS = 900
 
 Result = tuple[str, Figures]
@@ -217,12 +219,15 @@ def ping_beside_cold_read(target: Target) -> Iterator[Result]:
 
 def _ask_metadata(address: Address, topic: str) -> None:
     connection, frame = Connection(address), wire.metadata(topic)
-    while True:
+    began = time.perf_counter()
+    for number in itertools.count():
+        if (ahead := began + number / BESIDE_METADATA_PER_S - time.perf_counter()) > 0:
+            time.sleep(ahead)
         connection.ask(frame)
 
 
 def ping_beside_metadata(target: Target, topic: str) -> Iterator[Result]:
-    """Pings while another client asks for the metadata of `topic` again and again."""
+    """Pings while another client asks for the metadata of `topic` 20 times a second, which all bear."""
     connection, frame = Connection(target.address), wire.metadata(topic)
     connection.ask(frame)
     with measured(target.pids) as alone:
@@ -230,8 +235,11 @@ def ping_beside_metadata(target: Target, topic: str) -> Iterator[Result]:
             connection.ask(frame)
         alone["n"] = 500
     connection.close()
-    with beside(_ask_metadata, target.address, topic), measured(target.pids) as figures:
-        figures |= percentiles(ping_times(target, lambda done: done < 3000))
+    with beside(_ask_metadata, target.address, topic):
+        time.sleep(0.5)
+        with measured(target.pids) as figures:
+            until = time.perf_counter() + 3
+            figures |= percentiles(ping_times(target, lambda done: time.perf_counter() < until))
     yield "metadata-10000-partitions", alone
     yield "ping-beside-metadata", figures
 
