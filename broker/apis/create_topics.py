@@ -31,6 +31,7 @@ from pybroker.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from pybroker.protocol.pace import Pace
 
 if TYPE_CHECKING:
     from pybroker.broker.context import RequestContext
@@ -80,7 +81,10 @@ async def _create(
     if created and not request.validate_only:
         # Kafka doesn't even look with a timeout of 0: the topic can't be ready yet.
         late = set(created) if request.timeout_ms <= 0 else await wait_for_leaders(context, created, request.timeout_ms)
+    pace = Pace()
     for result in response.topics:
+        if pace.due():
+            await pace.rest()
         outcome = outcomes.get(result.name)
         if outcome is None or result.error_code:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -305,3 +306,23 @@ async def test_listing(room: Room) -> None:
     assert await listed(1, 2, 16) == (0, [("q", 2)])
     assert await listed(1, 99) == (35, [])
     assert await listed(0) == (0, [])
+
+
+async def test_many_resources_do_not_hold_the_loop(room: Room) -> None:
+    """A console asks for the settings of all topics at once."""
+    loop, turns = asyncio.get_running_loop(), 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        handle = loop.call_later(0.001, turn)
+        ticking.append(handle)
+
+    ticking: list[asyncio.TimerHandle] = []
+    turn()
+    resources = [DescribeConfigsResource(resource_type=TOPIC, resource_name="q", configuration_keys=None)] * 300
+    response = await room.call(DescribeConfigsRequest(resources=resources), 4)
+    ticking[-1].cancel()
+    assert turns > 5
+    assert [len(result.configs) for result in response.results] == [len(response.results[0].configs)] * 300
+    assert response.results[0].configs
