@@ -102,6 +102,11 @@ class LogManager:
 
         WrongDirectory if one of them must not be used, or none can.
         """
+        real: dict[Path, Path] = {}
+        for directory in self.directories:
+            other = real.setdefault(directory.path.resolve(), directory.path)
+            if other != directory.path:
+                raise WrongDirectory(f"Duplicate log directory found: {directory.path} and {other} are the same")
         for directory in self.directories:
             directory.open()
         self._check_any_online()

@@ -274,6 +274,13 @@ def test_one_partition_in_two_directories_is_refused(directories: Directories) -
         directories.start("x", "y")
 
 
+def test_one_directory_by_two_names_is_refused(directories: Directories) -> None:
+    (directories.root / "x").mkdir()
+    (directories.root / "y").symlink_to("x")
+    with pytest.raises(WrongDirectory, match="Duplicate log directory found: .*/y and .*/x are the same"):
+        directories.start("x", "y")
+
+
 def test_a_refused_start_leaves_the_clean_mark(directories: Directories) -> None:
     manager = directories.start()
     log = manager.get_or_create(A0, random_uuid(), {}, is_new=True)

@@ -124,7 +124,7 @@ async def test_coordinators(room: Room, version: int) -> None:
         assert (await find(2))[0] == (15 if version >= 6 else 42)
 
 
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", range(6))
 async def test_init_producer_id(room: Room, version: int) -> None:
     async def init(**fields: Any) -> tuple[int, int, int]:
         request = InitProducerIdRequest(**{"transactional_id": None, "transaction_timeout_ms": 60000} | fields)
