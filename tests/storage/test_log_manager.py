@@ -277,7 +277,7 @@ def test_one_partition_in_two_directories_is_refused(directories: Directories) -
 def test_one_directory_by_two_names_is_refused(directories: Directories) -> None:
     (directories.root / "x").mkdir()
     (directories.root / "y").symlink_to("x")
-    with pytest.raises(WrongDirectory, match="Duplicate log directory found: .*/y and .*/x are the same"):
+    with pytest.raises(WrongDirectory, match=r"Duplicate log directory found: .*/y and .*/x are the same"):
         directories.start("x", "y")
 
 
