@@ -1,4 +1,4 @@
-"""`pybroker metadata export` and `import`: the embedded metadata store as a file, and out of a file or a ZooKeeper."""
+"""`pybroker metadata export` and `import`: between the embedded metadata store and a file or a ZooKeeper."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ MOST_NAMED = 10
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The actions of `pybroker metadata`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    export = actions.add_parser("export", help="write the embedded store to a file; the broker must not run")
+    export = actions.add_parser("export", help="write the embedded store to a file or a ZooKeeper")
     export.set_defaults(run=_export)
-    export.add_argument("target", metavar="FILE", help="where to; - is the standard output")
+    export.add_argument(
+        "target", metavar="FILE|zk://HOST:PORT/CHROOT", help="where to; - is the standard output. No broker may run"
+    )
     add_settings(export)
     take = actions.add_parser("import", help="make a new embedded store from a file or a ZooKeeper")
     take.set_defaults(run=_import)
@@ -51,22 +53,33 @@ def _export(arguments: argparse.Namespace) -> int:
     if config is None:
         return FAILED
     from pybroker.controller.embedded_store import read_nodes
-    from pybroker.controller.tree_dump import TreeNode, write_tree
+    from pybroker.controller.tree_dump import TreeError, TreeNode, write_tree
 
     try:
         nodes = [
             TreeNode(path, each.data, each.version, each.czxid, each.mzxid, each.created, each.ephemeral_owner != 0)
             for path, each in read_nodes(store_path(config))
         ]
+        if arguments.target.startswith(ZOOKEEPER):
+            return _export_to_zookeeper(arguments.target, nodes)
         if arguments.target == "-":
             count = write_tree(nodes, sys.stdout)
         else:
             with open(arguments.target, "x", encoding="utf-8") as file:
                 count = write_tree(nodes, file)
-    except OSError as error:
+    except (OSError, TreeError) as error:
         print(f"pybroker: {error}", file=sys.stderr)
         return FAILED
     print(f"{count} nodes", file=sys.stderr)
+    return OK
+
+
+def _export_to_zookeeper(target: str, nodes: list[TreeNode]) -> int:
+    from pybroker.controller.tree_zookeeper import write_zookeeper
+
+    persistent = {node.path: node.data for node in nodes if not node.ephemeral}
+    written = write_zookeeper(target.removeprefix(ZOOKEEPER), persistent)
+    print(f"{written.created} nodes created, {written.changed} changed, {written.deleted} deleted with what was below")
     return OK
 
 
@@ -131,9 +144,11 @@ def _identity(config: BrokerConfig, directories: list[Path]) -> tuple[int | None
 
 
 def _nodes(source: str) -> list[TreeNode]:
-    from pybroker.controller.tree_dump import read_tree, read_zookeeper
+    from pybroker.controller.tree_dump import read_tree
 
     if source.startswith(ZOOKEEPER):
+        from pybroker.controller.tree_zookeeper import read_zookeeper
+
         return read_zookeeper(source.removeprefix(ZOOKEEPER))
     with nullcontext(sys.stdin) if source == "-" else open(source, encoding="utf-8") as file:
         return read_tree(file, source)

@@ -1,6 +1,6 @@
-"""A tree of metadata nodes outside a store: as a file, and out of a ZooKeeper.
+"""A tree of metadata nodes outside a store, as a file.
 
-File: a JSON object whose `nodes` are objects with `path`, `text` (UTF-8) or `base64` or null `data`, and what is known
+It is a JSON object whose `nodes` are objects with `path`, `text` (UTF-8) or `base64` or null `data`, and what is known
 of `version`, `cversion`, `czxid`, `mzxid`, `ephemeral`. Written with one node a line, parents before children.
 """
 
@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import IO, Any, NamedTuple
-
-READ_AT_ONCE = 500  # requests that wait for ZooKeeper's answers
-TIMEOUT_SECONDS = 20.0
 
 
 class TreeNode(NamedTuple):
@@ -29,9 +26,6 @@ class TreeNode(NamedTuple):
 
 class TreeError(Exception):
     """The tree can't be read; the message says from where and why."""
-
-
-# --- file
 
 
 def write_tree(nodes: Iterable[TreeNode], file: IO[str]) -> int:
@@ -95,47 +89,3 @@ def _count_children(paths: Iterable[str]) -> dict[str, int]:
         parent = path.rpartition("/")[0] or "/"
         counts[parent] = counts.get(parent, 0) + 1
     return counts
-
-
-# --- ZooKeeper
-
-
-def read_zookeeper(address: str) -> list[TreeNode]:
-    """The tree below HOST:PORT,.../chroot. TreeError."""
-    from kazoo.client import KazooClient
-    from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
-    from kazoo.handlers.threading import KazooTimeoutError
-
-    hosts, _, chroot = address.partition("/")
-    client = KazooClient(hosts=hosts, timeout=TIMEOUT_SECONDS, read_only=True)
-    root = f"/{chroot.strip('/')}" if chroot.strip("/") else ""
-    try:
-        client.start(TIMEOUT_SECONDS)
-        if root and client.exists(root) is None:
-            raise TreeError(f"zk://{address}: there is no node {root}")
-        return list(_walk(client, root))
-    except (KazooTimeoutError, NoAuthError, NoNodeError, KazooException, OSError) as error:
-        raise TreeError(f"zk://{address} can't be read: {type(error).__name__} {error}") from error
-    finally:
-        client.stop()
-        client.close()
-
-
-def _walk(client: Any, root: str) -> Iterator[TreeNode]:
-    """Parents before children, many at once."""
-    level = [""]
-    while level:
-        below: list[str] = []
-        for start in range(0, len(level), READ_AT_ONCE):
-            some = level[start : start + READ_AT_ONCE]
-            gets = [client.get_async(root + path or "/") for path in some]
-            lists = [client.get_children_async(root + path or "/") for path in some]
-            for path, get, listing in zip(some, gets, lists, strict=True):
-                data, stat = get.get()
-                names = [name for name in sorted(listing.get()) if path or root or name != "zookeeper"]
-                below += [f"{path}/{name}" for name in names]
-                made = (stat.cversion + stat.numChildren) // 2
-                yield TreeNode(
-                    path or "/", data or None, stat.version, stat.czxid, stat.mzxid, made, bool(stat.ephemeralOwner)
-                )
-        level = below

@@ -42,7 +42,7 @@ class Import(NamedTuple):
 
 def prepare(nodes: Iterable[TreeNode], broker_id: int | None) -> Import:
     """The records of a new embedded store. Without `broker_id` all replicas must be one broker's (TreeError)."""
-    kept = [node for node in nodes if _stays(node)]
+    kept = [node for node in nodes if not node.ephemeral and not is_passing(node.path)]
     by_path = {node.path: node for node in kept}
     if paths.CLUSTER_ID not in by_path:
         raise TreeError(f"The tree has no {paths.CLUSTER_ID}: it is no Kafka cluster's, or the chroot is another.")
@@ -58,10 +58,9 @@ def prepare(nodes: Iterable[TreeNode], broker_id: int | None) -> Import:
     return Import(records, zxid, cluster_id, found.topics, found.partitions, found.elsewhere)
 
 
-def _stays(node: TreeNode) -> bool:
-    if node.ephemeral or node.path in _DROPPED:
-        return False
-    return not any(node.path.startswith(f"{parent}/") for parent in _PASSING)
+def is_passing(path: str) -> bool:
+    """Whether a node tells of the moment only."""
+    return path in _DROPPED or any(path.startswith(f"{parent}/") for parent in _PASSING)
 
 
 def _add_parents(by_path: dict[str, TreeNode]) -> None:

@@ -1,14 +1,12 @@
-"""Trees as files, and out of a real ZooKeeper."""
+"""Trees as files."""
 
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pytest
 
-from pybroker.controller.tree_dump import TreeError, TreeNode, read_tree, read_zookeeper, write_tree
-from tests.support.zookeeper import ZooKeeperServer, free_port, need_zookeeper
+from pybroker.controller.tree_dump import TreeError, TreeNode, read_tree, write_tree
 
 NODES = [
     TreeNode("/", None, 0, 0, 0, 2),
@@ -41,37 +39,3 @@ def test_the_children_made_come_from_zookeepers_cversion() -> None:
 def test_what_is_no_tree_is_refused(text: str) -> None:
     with pytest.raises(TreeError, match=r"f\.json is no tree of metadata"):
         read_tree(io.StringIO(text), "f.json")
-
-
-def test_out_of_a_zookeeper(tmp_path: Path) -> None:
-    need_zookeeper()
-    from kazoo.client import KazooClient
-
-    with ZooKeeperServer(tmp_path / "zookeeper") as server:
-        client = KazooClient(server.address)
-        client.start(20)
-        client.create("/kafka/cluster/id", b"{}", makepath=True)
-        client.set("/kafka/cluster/id", b"[]")
-        for number in range(1200):
-            client.create_async(f"/kafka/n{number}", b"%d" % number)
-        client.create("/kafka/e", ephemeral=True)
-        client.delete("/kafka/n0")
-        nodes = {node.path: node for node in read_zookeeper(f"{server.address}/kafka")}
-        assert len(nodes) == 1203
-        assert nodes["/cluster/id"][1:3] == (b"[]", 1)
-        assert nodes["/n77"].data == b"77"
-        assert nodes["/n77"].czxid > 0
-        assert nodes["/"].children_made == 1202
-        assert nodes["/e"].ephemeral
-        whole = {node.path for node in read_zookeeper(server.address)}
-        assert "/kafka/cluster/id" in whole
-        assert not any(path.startswith("/zookeeper") for path in whole)
-        with pytest.raises(TreeError, match="there is no node /other"):
-            read_zookeeper(f"{server.address}/other")
-        client.stop()
-
-
-def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pybroker.controller.tree_dump.TIMEOUT_SECONDS", 0.5)
-    with pytest.raises(TreeError, match="can't be read"):
-        read_zookeeper(f"127.0.0.1:{free_port()}")

@@ -18,8 +18,13 @@ from pybroker.storage.tools.verify import Verification
 from tests.support.broker import BrokerProcess, wait_until
 from tests.support.java import need_java
 from tests.support.kafka import KafkaBroker
+from tests.support.records import batch
 from tests.support.wire import WireClient
 from tests.support.zookeeper import ZooKeeperServer
+
+# Its stubs say otherwise than it is.
+client_api: Any = pytest.importorskip("confluent_kafka")
+admin_api: Any = pytest.importorskip("confluent_kafka.admin")
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -47,20 +52,18 @@ Found = dict[tuple[str, int], list[tuple[Any, ...]]]
 
 
 def create_topics(address: str) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({"bootstrap.servers": address})
-    wanted = [NewTopic(name, WIDE if name == "wide" else 1, 1, config=config) for name, config in TOPICS.items()]
+    admin = admin_api.AdminClient({"bootstrap.servers": address})
+    wanted = [
+        admin_api.NewTopic(name, WIDE if name == "wide" else 1, 1, config=config) for name, config in TOPICS.items()
+    ]
     for future in admin.create_topics(wanted).values():
         future.result(30)
 
 
 def write(address: str, seed: str, *, codecs: tuple[str, ...] = CODECS) -> None:
     """Some hundred records a topic, acknowledged."""
-    from confluent_kafka import Producer
-
     for codec in codecs:
-        producer = Producer(
+        producer = client_api.Producer(
             {"bootstrap.servers": address, "compression.type": codec, "linger.ms": 2, "batch.num.messages": 20}
         )
         for number in range(400):
@@ -77,10 +80,10 @@ def write(address: str, seed: str, *, codecs: tuple[str, ...] = CODECS) -> None:
 
 def write_transactions(address: str) -> None:
     """Committed, aborted, and in the end an open one, of several producers and interleaved."""
-    from confluent_kafka import Producer
-
     producers = [
-        Producer({"bootstrap.servers": address, "transactional.id": f"x{number}", "transaction.timeout.ms": 900_000})
+        client_api.Producer(
+            {"bootstrap.servers": address, "transactional.id": f"x{number}", "transaction.timeout.ms": 900_000}
+        )
         for number in range(3)
     ]
     for producer in producers:
@@ -103,19 +106,14 @@ def write_transactions(address: str) -> None:
 
 
 def shorten(address: str) -> None:
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": address})
-    for future in admin.delete_records([TopicPartition("shortened", 0, 123)]).values():
+    admin = admin_api.AdminClient({"bootstrap.servers": address})
+    for future in admin.delete_records([client_api.TopicPartition("shortened", 0, 123)]).values():
         future.result(30)
 
 
 def read(address: str, isolation: str) -> Found:
     """Every record of every topic, by what a consumer is told."""
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
-
-    consumer = Consumer(
+    consumer = client_api.Consumer(
         {
             "bootstrap.servers": address,
             "group.id": "reader",
@@ -126,7 +124,7 @@ def read(address: str, isolation: str) -> Found:
     )
     wanted = {(name, index) for name in TOPICS for index in range(WIDE if name == "wide" else 1)}
     found: Found = {each: [] for each in wanted}
-    consumer.assign([TopicPartition(name, index, OFFSET_BEGINNING) for name, index in wanted])
+    consumer.assign([client_api.TopicPartition(name, index, client_api.OFFSET_BEGINNING) for name, index in wanted])
     deadline = time.monotonic() + 120
     while wanted:
         assert time.monotonic() < deadline, f"no end of {wanted}"
@@ -135,7 +133,7 @@ def read(address: str, isolation: str) -> Found:
             continue
         where = (message.topic(), message.partition())
         if message.error():
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            assert message.error().code() == client_api.KafkaError._PARTITION_EOF, message.error()
             wanted.discard(where)
             continue
         found[where].append((message.offset(), message.timestamp(), message.key(), message.value(), message.headers()))
@@ -206,15 +204,22 @@ def test_there_and_back(kill: bool, tmp_path: Path) -> None:
             assert raw(ours.host, ours.port) == seen_raw
             assert everything(ours.address) == seen
             write(ours.address, "b")
+            with ours.client() as client:
+                client.create_topic("made-here")
+                assert client.produce("made-here", batch([b"x"]))["ErrorCode"] == 0
             more, more_raw = everything(ours.address), raw(ours.host, ours.port)
             assert all(bytes_now.startswith(seen_raw[where]) for where, bytes_now in more_raw.items())
             ours.kill() if kill else ours.stop()
             assert errors(data) == []
 
+            target = f"zk://{zookeeper.address}/k"
+            wait_until(lambda: main(["metadata", "export", target, "--data-dir", str(data)]) == 0, 30, "no broker")
             kafka.start()
             assert raw("127.0.0.1", kafka.port) == more_raw
             assert everything(kafka.address) == more
             write(kafka.address, "c", codecs=("none",))
+            with kafka.client() as client:
+                assert client.end_offset("made-here") == 1
             last = everything(kafka.address)
             kafka.kill() if kill else kafka.stop()
             assert errors(data) == []

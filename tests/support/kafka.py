@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.support.java import jars
+from tests.support.wire import WireClient
 from tests.support.zookeeper import free_port
 
 RELEASE = "3.9.2"
@@ -73,6 +74,9 @@ class KafkaBroker:
             assert time.monotonic() < deadline, f"Kafka is not up: {self.log_text()[-5000:]}"
             time.sleep(0.1)
         return self
+
+    def client(self) -> WireClient:
+        return WireClient("127.0.0.1", self.port, timeout=60)
 
     def _accepts(self) -> bool:
         try:
