@@ -8,8 +8,10 @@ out before anything is put in place. Retention leaves a log alone that is being 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -153,7 +155,7 @@ class LogCleaner:
         if worker is not None:
             await worker.close()
             if target is not None:
-                self._manager.io.run(partial(swap.remove_output, target.directory), lambda _: None)
+                await self._in_thread(partial(swap.remove_output, target.directory))
         return None
 
     async def _choose(self) -> Log | None:
@@ -264,16 +266,20 @@ class LogCleaner:
 
     async def _sync(self, log: Log) -> None:
         """Make the renames durable, before anything that relies on them."""
+        error = await self._in_thread(partial(checkpoints.sync_directory, log.directory))
+        if error is not None and self._is_current(log):
+            log.storage_error(error)
+
+    async def _in_thread(self, action: Callable[[], None]) -> OSError | None:
+        """Do some file work; its error."""
         done: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
 
-        def synced(error: OSError | None) -> None:
+        def finished(error: OSError | None) -> None:
             if not done.cancelled():
                 done.set_result(error)
 
-        self._manager.io.run(partial(checkpoints.sync_directory, log.directory), synced)
-        error = await done
-        if error is not None and self._is_current(log):
-            log.storage_error(error)
+        self._manager.io.run(action, finished)
+        return await done
 
     def _finished(self, target: Cleanable, result: Finished) -> None:
         log = target.log
@@ -294,7 +300,9 @@ class LogCleaner:
         )  # fmt: skip
 
     def _failed(self, log: Log, failure: Failed) -> None:
-        if failure.errno:
+        if failure.errno == errno.ENOENT:
+            logger.error("The compaction of %r failed and is tried again later: %s", log, failure.why)
+        elif failure.errno:
             log.storage_error(OSError(failure.errno, failure.why))
         else:
             logger.error("%r can't be compacted until the broker is started again: %s", log, failure.why)
