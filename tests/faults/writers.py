@@ -43,6 +43,7 @@ class Writer:
         self.producer_id = self.epoch = -1
         self.next = 0
         self.in_flight: deque[tuple[int, Sent]] = deque()  # correlation id, batch
+        self.again: list[Sent] = []  # was refused, and is sent once more by the next run
         self.acknowledged: dict[int, Sent] = {}  # by base offset
         self.refused: list[int] = []
         self.failure: BaseException | None = None
@@ -73,10 +74,10 @@ class Writer:
     def _write(self, client: WireClient, stop: Callable[[], bool], batches: int | None) -> None:
         if self.idempotent and self.producer_id < 0:
             self.producer_id, self.epoch = new_producer_id(client), 0
-        again = [sent for _, sent in self.in_flight]
+        self.again = sorted(self.again + [sent for _, sent in self.in_flight])
         self.in_flight.clear()
-        for sent in again:
-            self._send(client, sent)
+        while self.again:
+            self._send(client, self.again.pop(0))
         written = 0
         while not stop() and not self.refused and (batches is None or written < batches):
             while len(self.in_flight) < IN_FLIGHT:
@@ -104,6 +105,8 @@ class Writer:
         self.in_flight.popleft()
         if answer["ErrorCode"]:
             self.refused.append(answer["ErrorCode"])
+            if self.idempotent:
+                self.again.append(sent)
         else:
             self.acknowledged[answer["BaseOffset"]] = sent
 
