@@ -21,7 +21,7 @@ from pybroker.storage.directory import (
 from pybroker.storage.meta_properties import WrongDirectory, read_meta_properties
 from pybroker.storage.tools.verify_partition import Finding, Job, Report, verify_partition
 
-WORTH_PROCESSES = 64 << 20  # bytes of logs
+WORTH_PROCESSES = 512 << 20  # bytes of logs
 CHECKPOINTS = (
     checkpoints.RECOVERY_POINT,
     checkpoints.LOG_START,
@@ -132,7 +132,7 @@ def read_if_readable(path: Path) -> Offsets:
 
 
 def _verify_all(jobs: list[Job], workers: int) -> Iterator[Report]:
-    """In processes where there is much to read; starting one costs more than reading 64 MB."""
+    """In processes where there is much to read: starting one costs as much as reading some 100 MB."""
     workers = min(workers, len(jobs))
     if workers > 1 and sum(map(_size, jobs)) >= WORTH_PROCESSES:
         return _in_processes(verify_partition, sorted(jobs, key=_size, reverse=True), workers)
