@@ -41,7 +41,8 @@ def zookeeper(request: pytest.FixtureRequest) -> StoreFactory:
     server: ZooKeeperServer = request.getfixturevalue("zookeeper")
 
     async def open_store(directory: Path) -> MetadataStore:
-        from pybroker.controller.zookeeper_store import ZooKeeperSettings, ZooKeeperStore
+        from pybroker.controller.zookeeper_session import ZooKeeperSettings
+        from pybroker.controller.zookeeper_store import ZooKeeperStore
 
         return await ZooKeeperStore.connect(ZooKeeperSettings(f"{server.address}/contract{directory}"))
 

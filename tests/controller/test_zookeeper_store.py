@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -14,6 +15,7 @@ from pybroker.controller.store import (
     Check,
     Create,
     Delete,
+    Op,
     SessionExpired,
     SessionState,
     SetData,
@@ -25,7 +27,8 @@ from tests.support.proxy import CuttableProxy
 from tests.support.zookeeper import ZooKeeperServer, free_port, need_zookeeper
 
 need_zookeeper()
-from pybroker.controller.zookeeper_store import ZooKeeperSettings, ZooKeeperStore  # noqa: E402
+from pybroker.controller.zookeeper_session import ZooKeeperSettings  # noqa: E402
+from pybroker.controller.zookeeper_store import ZooKeeperStore  # noqa: E402
 
 DEADLINE = 20.0
 
@@ -35,6 +38,11 @@ async def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come"
         await asyncio.sleep(0.005)
+
+
+def begun(*calls: Coroutine[Any, Any, Any]) -> list[asyncio.Future[Any]]:
+    """All of them under way, in this order."""
+    return [asyncio.ensure_future(call) for call in calls]
 
 
 async def expire(store: ZooKeeperStore, server: ZooKeeperServer) -> None:
@@ -105,9 +113,7 @@ async def test_calls_wait_for_the_connection(store: ZooKeeperStore, proxy: Cutta
     session = store.session_id
     await proxy.cut()
     await until(lambda: "suspended" in states, "suspended")
-    waiting = [
-        asyncio.ensure_future(call) for call in (store.create("/a", b"1"), store.get("/a"), store.set("/a", b"2"))
-    ]
+    waiting = begun(store.create("/a", b"1"), store.get("/a"), store.set("/a", b"2"))
     await asyncio.sleep(0.05)
     assert not any(each.done() for each in waiting)
     await proxy.mend()
@@ -122,7 +128,7 @@ async def test_lost_answers_are_settled(store: ZooKeeperStore, other: ZooKeeperS
     await store.create("/epoch", b"0")
     await store.create("/s")
     proxy.mute = True
-    calls = [
+    waiting = begun(
         store.multi([Create("/controller", b"me", ephemeral=True), SetData("/epoch", b"1", 0)]),
         store.create("/t", b"id"),
         store.set("/t", b"id2", 0),
@@ -132,8 +138,7 @@ async def test_lost_answers_are_settled(store: ZooKeeperStore, other: ZooKeeperS
         store.delete("/gone"),
         store.multi([Check("/epoch", 1), SetData("/t", b"id4", 2), Create("/u")]),
         store.get("/t"),
-    ]
-    waiting = [asyncio.ensure_future(call) for call in calls]
+    )
     deadline = time.monotonic() + DEADLINE
     while await other.exists("/u") is None:
         assert time.monotonic() < deadline
@@ -160,8 +165,8 @@ async def test_every_write_once_while_connections_break(store: ZooKeeperStore, p
     async def write() -> list[int]:
         sets = [store.set("/v", b"%d" % version, version) for version in range(2000)]
         notes = [store.create("/n/n_", b"%d" % number, sequential=True) for number in range(200)]
-        answers = await asyncio.gather(*sets, *notes)
-        return [each.version for each in answers if not isinstance(each, str)]
+        answers, _ = await asyncio.gather(asyncio.gather(*sets), asyncio.gather(*notes))
+        return [each.version for each in answers]
 
     writing = asyncio.ensure_future(write())
     while not writing.done():
@@ -237,7 +242,7 @@ async def test_calls_of_an_expired_session_fail(
 ) -> None:
     """Nothing of the old session is repeated in the new one."""
     await proxy.cut()
-    waiting = [asyncio.ensure_future(store.create("/late", b"x")), asyncio.ensure_future(store.get("/"))]
+    waiting = begun(store.create("/late", b"x"), store.get("/"))
     await expire(store, zookeeper)
     await proxy.mend()
     for each in waiting:
@@ -284,13 +289,12 @@ async def test_ten_thousand_reads_and_writes(store: ZooKeeperStore, other: ZooKe
 
 async def test_refusals_in_a_multi_name_the_operation(store: ZooKeeperStore) -> None:
     await store.create("/a")
-    for index, ops in enumerate(
-        (
-            [Check("/a", 9), SetData("/a", b"")],
-            [Check("/a", 0), Create("/a")],
-            [Check("/a", 0), SetData("/a", b""), Delete("/none")],
-        )
-    ):
+    cases: list[list[Op]] = [
+        [Check("/a", 9), SetData("/a", b"")],
+        [Check("/a", 0), Create("/a")],
+        [Check("/a", 0), SetData("/a", b""), Delete("/none")],
+    ]
+    for index, ops in enumerate(cases):
         (refusal,) = await store.multi_many([ops])
         assert isinstance(refusal, StoreError)
         assert (refusal.index, refusal.path) == (index, ops[index].path)

@@ -35,9 +35,11 @@ def class_path() -> str:
     for folder in (os.environ.get("PYBROKER_ZOOKEEPER_JARS"), home and f"{home}/lib"):
         if folder and list(Path(folder).glob("zookeeper-[0-9]*.jar")):
             return f"{folder}/*"
-    debian = Path("/usr/share/java/zookeeper.jar")
-    if debian.exists():
-        return str(debian)  # its manifest names the other jars
+    debian = Path("/usr/share/java")
+    if (debian / "zookeeper.jar").exists():
+        # Its manifest names the other jars, but not all that TLS and the log need.
+        more = ("netty-codec.jar", "netty-resolver.jar", "netty-transport-native-unix-common.jar", "slf4j-simple.jar")
+        return os.pathsep.join(str(debian / name) for name in ("zookeeper.jar", *more))
     return f"{java.jars('3.9.2')}/*"
 
 
@@ -71,6 +73,7 @@ class ZooKeeperServer:
         self.settings = dict(settings or {})
         self.properties = dict(properties or {})
         self.port = free_port()
+        self.secure_port = 0
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -94,6 +97,7 @@ class ZooKeeperServer:
         file = self.directory / "zoo.cfg"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         command = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         command += [f"-D{name}={value}" for name, value in self.properties.items()]
         with (self.directory / "zookeeper.out").open("ab") as output:
             self.process = subprocess.Popen(
