@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support import data, schema
-from tests.support.broker import BrokerProcess
+from tests.support.broker import BrokerProcess, wait_until
 from tests.support.records import batch, message
 from tests.support.wire import WireClient
 
@@ -19,6 +19,25 @@ TOPIC, SPARE = "every-version", "spare"
 UNKNOWN_SERVER_ERROR, UNSUPPORTED_VERSION = -1, 35
 # Not looked at: times, texts, and what is 0 for the first partition or outside a session.
 NEVER_FILLED = {"ThrottleTimeMs", "ErrorMessage", "PartitionIndex", "SessionId"}
+
+
+Values = dict[str, Any]
+SUBSCRIPTION = schema.encode_data("ConsumerProtocolSubscription", 1, {"Topics": [TOPIC], "OwnedPartitions": []})
+JOIN: Values = {
+    "SessionTimeoutMs": 30000,
+    "RebalanceTimeoutMs": 30000,
+    "MemberId": "",
+    "ProtocolType": "consumer",
+    "Protocols": [{"Name": "range", "Metadata": SUBSCRIPTION}],
+}
+
+
+def commit(group: str, topic: Values | None = None) -> Values:
+    """An OffsetCommit without a member."""
+    partition = {"PartitionIndex": 0, "CommittedOffset": 1, "CommittedMetadata": "m"}
+    topics = [(topic or {"Name": TOPIC}) | {"Partitions": [partition]}]
+    who = {"GroupId": group, "GenerationIdOrMemberEpoch": -1, "MemberId": "", "RetentionTimeMs": -1}
+    return who | {"Topics": topics}
 
 
 class Setting:
@@ -32,6 +51,24 @@ class Setting:
         self.broker_id = topics["Brokers"][0]["NodeId"]
         client.call("InitProducerId", 1, REQUESTS["InitProducerId"](self, 1))  # the first id is 0
         self.made = 0
+        self.log_dir = client.call("DescribeLogDirs", 1, {"Topics": None})["Results"][0]["LogDir"]
+        self.client = client
+        wanted = {"KeyType": 0, "CoordinatorKeys": ["g"]}
+        wait_until(lambda: client.call("FindCoordinator", 4, wanted)["Coordinators"][0]["ErrorCode"] == 0)
+        wait_until(lambda: client.call("OffsetCommit", 8, commit("g"))["Topics"][0]["Partitions"][0]["ErrorCode"] == 0)
+
+    def member(self) -> Values:
+        """Group, generation and id of the only member of a new group."""
+        group = self.new_name()
+        joined = self.client.call("JoinGroup", 3, JOIN | {"GroupId": group})
+        return {"GroupId": group, "GenerationId": joined["GenerationId"], "MemberId": joined["MemberId"]}
+
+    def stable_member(self) -> Values:
+        """The same, with its assignment."""
+        who = self.member()
+        assignments = [{"MemberId": who["MemberId"], "Assignment": b"a"}]
+        self.client.call("SyncGroup", 3, who | {"Assignments": assignments})
+        return who
 
     def new_name(self) -> str:
         self.made += 1
@@ -42,7 +79,6 @@ class Setting:
         return {"TopicId": self.topic_id} if version >= first_by_id else {key: TOPIC}
 
 
-Values = dict[str, Any]
 Maker = Callable[[Setting, int], Values]
 
 
@@ -94,6 +130,50 @@ def describe_configs(setting: Setting, version: int) -> Values:
     return {"Resources": resources, "IncludeSynonyms": True, "IncludeDocumentation": True}
 
 
+def offset_fetch(setting: Setting, version: int) -> Values:
+    topics = [setting.named(10, version, "Name") | {"PartitionIndexes": [0]}]
+    return {"Groups": [{"GroupId": "g", "Topics": topics}]} if version >= 8 else {"GroupId": "g", "Topics": topics}
+
+
+def sync_group(setting: Setting, version: int) -> Values:
+    who = setting.member()
+    assignments = [{"MemberId": who["MemberId"], "Assignment": b"a"}]
+    return who | {"ProtocolType": "consumer", "ProtocolName": "range", "Assignments": assignments}
+
+
+def leave_group(setting: Setting, version: int) -> Values:
+    who = setting.stable_member()
+    return who if version < 3 else {"GroupId": who["GroupId"], "Members": [{"MemberId": who["MemberId"]}]}
+
+
+def delete_groups(setting: Setting, version: int) -> Values:
+    group = setting.new_name()
+    setting.client.call("OffsetCommit", 8, commit(group))
+    return {"GroupsNames": [group]}
+
+
+def consumer_heartbeat(setting: Setting, version: int) -> Values:
+    """The first heartbeat of a member; from version 1 on it names itself."""
+    who = {"GroupId": setting.new_name(), "MemberId": "" if version == 0 else "member", "MemberEpoch": 0}
+    who["InstanceId"] = "i"
+    return who | {"RebalanceTimeoutMs": 30000, "SubscribedTopicNames": [TOPIC], "TopicPartitions": []}
+
+
+def consumer_describe(setting: Setting, version: int) -> Values:
+    request = consumer_heartbeat(setting, 0)
+    setting.client.call("ConsumerGroupHeartbeat", 0, request)
+    return {"GroupIds": [request["GroupId"]]}
+
+
+def alter_replica_log_dirs(setting: Setting, version: int) -> Values:
+    return {"Dirs": [{"Path": setting.log_dir, "Topics": [{"Name": TOPIC, "Partitions": [0]}]}]}
+
+
+def describe_producers(setting: Setting, version: int) -> Values:
+    setting.client.produce(TOPIC, batch([b"x"] * 2, pid=77, epoch=1, seq=0))
+    return {"Topics": [{"Name": TOPIC, "PartitionIndexes": [0]}]}
+
+
 def always(**values: Any) -> Maker:
     return lambda setting, version: values
 
@@ -130,6 +210,21 @@ REQUESTS: dict[str, Maker] = {
         ReplicaId=-2,
         Topics=[{"Topic": TOPIC, "Partitions": [{"Partition": 0, "CurrentLeaderEpoch": -1, "LeaderEpoch": 0}]}],
     ),
+    "OffsetCommit": lambda setting, version: commit("g", setting.named(10, version, "Name")),
+    "OffsetFetch": offset_fetch,
+    # A static member is let in at once.
+    "JoinGroup": lambda setting, version: JOIN | {"GroupId": setting.new_name(), "GroupInstanceId": "i"},
+    "SyncGroup": sync_group,
+    "Heartbeat": lambda setting, version: setting.stable_member(),
+    "LeaveGroup": leave_group,
+    "DescribeGroups": lambda setting, version: {"Groups": [setting.stable_member()["GroupId"]]},
+    "ListGroups": always(),
+    "DeleteGroups": delete_groups,
+    "OffsetDelete": always(GroupId="g", Topics=[{"Name": TOPIC, "Partitions": [{"PartitionIndex": 0}]}]),
+    "ConsumerGroupHeartbeat": consumer_heartbeat,
+    "ConsumerGroupDescribe": consumer_describe,
+    "AlterReplicaLogDirs": alter_replica_log_dirs,
+    "DescribeProducers": describe_producers,
     "DescribeAcls": ACL_FILTER,
     "CreateAcls": always(Creations=[ACL]),
     "DeleteAcls": DELETE_ACLS,

@@ -23,7 +23,6 @@ CASES = all_cases()
 
 # APIs that later work brings; their cases are not sent. An API must leave this table once it is advertised.
 NOT_SERVED = {
-    **dict.fromkeys(("ConsumerGroupHeartbeat",), "groups"),
     **dict.fromkeys(("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit"), "transactions"),
     **dict.fromkeys(("DescribeTransactions",), "transactions"),
     **dict.fromkeys(("CreateDelegationToken",), "security"),
@@ -47,7 +46,7 @@ NOT_YET = {
     "null v1 = all": "counts the internal topics, which are not there yet",
 }
 # Only the newer release serves these: its answer counts.
-NEWER = {"DescribeTopicPartitions on a ZooKeeper broker"}
+NEWER = {"DescribeTopicPartitions on a ZooKeeper broker", "ConsumerGroupHeartbeat on a ZooKeeper broker"}
 
 Answer = tuple[Any, str]
 REFUSED = {"LogAppendTimeMs": -1, "LogStartOffset": -1, "RecordErrors": [], "ErrorMessage": None}
@@ -133,7 +132,7 @@ def test_case(strict: list[Result | None], number: int) -> None:
     row = (EXPECTED_NEWER if case.name in NEWER else EXPECTED)[number]
     answer, connection = DIFFERENT.get(case.name, (row["answer"], row["connection"]))
     assert result is not None
-    if case.name in NEWER:  # its size depends on the topics there are
+    if str(row["answer"]).startswith("answer ") and case.name in NEWER:  # its size depends on the topics there are
         assert str(result.answer).startswith("answer ")
     else:
         assert comparable(result.answer) == comparable(answer)
