@@ -8,6 +8,7 @@ What becomes of the settings of one resource:
 | topic | validate_topic_config | topics/<name> | LogManager, by the repository's listeners |
 | broker, own id | validate_dynamic | brokers/<id> | BrokerConfig.apply_dynamic |
 | broker, empty name | validate_dynamic | brokers/<default> | on all brokers, the same way |
+| group (embedded store only) | validate_group_config | groups/<sanitized id> | the coordinator's rules |
 | logger | loggers | nowhere | at once |
 """
 
@@ -21,6 +22,7 @@ from pybroker.broker import loggers
 from pybroker.config import BrokerConfig
 from pybroker.config.broker import default_text, find_setting
 from pybroker.config.errors import ConfigError
+from pybroker.config.group import GROUP_SETTINGS, validate_group_config
 from pybroker.config.topic import TOPIC_SETTINGS, validate_topic_config
 from pybroker.controller import paths
 from pybroker.protocol.errors import Errors, KafkaError
@@ -71,11 +73,20 @@ def entity_path(services: Services, resource_type: int, name: str) -> str:
         if not name:
             raise KafkaError(Errors.INVALID_REQUEST, "Default topic resources are not allowed.")
         return f"topics/{name}"
+    if resource_type == GROUP and serves_groups(services.config):
+        if not name:
+            raise KafkaError(Errors.INVALID_REQUEST, "Default group resources are not allowed.")
+        return f"groups/{paths.sanitize(name)}"
     raise KafkaError(
         Errors.INVALID_REQUEST,
         "AlterConfigs is only supported for topics and brokers, but resource type is "
         + TYPE_NAMES.get(resource_type, "UNKNOWN"),
     )
+
+
+def serves_groups(config: BrokerConfig) -> bool:
+    """Whether groups have settings of their own: Kafka with ZooKeeper knows no such thing."""
+    return not config.zookeeper
 
 
 def _check_own_id(broker_id: int, name: str) -> None:
@@ -90,12 +101,17 @@ def _check_own_id(broker_id: int, name: str) -> None:
 async def replace(
     services: Services, resource_type: int, name: str, settings: Mapping[str, str], *, validate_only: bool
 ) -> None:
-    """Make `settings` all that a topic or broker sets. Raises KafkaError."""
+    """Make `settings` all that a topic, group or broker sets. Raises KafkaError."""
     path = entity_path(services, resource_type, name)
     if resource_type == TOPIC:
         if name not in services.metadata_cache:
             raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         _check_topic(services.config, name, settings)
+    elif resource_type == GROUP:
+        try:
+            validate_group_config(settings, services.config)
+        except ConfigError as error:
+            raise KafkaError(Errors.INVALID_CONFIG, error.message) from None
     else:
         try:
             services.config.validate_dynamic(settings, per_broker=bool(name))
@@ -132,6 +148,11 @@ def apply_changes(services: Services, resource_type: int, name: str, changes: Se
 
 def _change_list(resource_type: int, change: Change, current: str | None) -> str:
     kind, default = _kind_and_default(resource_type, change.name)
+    if kind != "LIST" and resource_type == GROUP:
+        word = "APPEND" if change.operation == APPEND else "SUBTRACT"
+        raise KafkaError(
+            Errors.INVALID_CONFIG, f"Can't {word} to key {change.name} because its type is not LIST."
+        )
     if kind != "LIST":
         word = "append" if change.operation == APPEND else "subtract"
         raise KafkaError(Errors.INVALID_CONFIG, f"Config value {word} is not allowed for config key: {change.name}")
@@ -152,6 +173,10 @@ def _kind_and_default(resource_type: int, name: str) -> tuple[str, str | None]:
         if setting is not None:
             return setting.kind, setting.default
         raise KafkaError(Errors.INVALID_CONFIG, f"Unknown topic config name: {name}")
+    if resource_type == GROUP:
+        if name in GROUP_SETTINGS:
+            return "INT", None
+        raise KafkaError(Errors.INVALID_CONFIG, f"Unknown group config name: {name}")
     found = find_setting(name)
     if found is None:
         raise KafkaError(Errors.INVALID_CONFIG, f"Unknown config name: {name}")

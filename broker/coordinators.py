@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pybroker.controller import paths
 from pybroker.coordinator.consumer.topics import Topic
 from pybroker.coordinator.service import OFFSETS_TOPIC, GroupCoordinator
 from pybroker.coordinator.settings import GroupSettings
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from pybroker.broker.metadata_cache import MetadataCache
     from pybroker.config import BrokerConfig
+    from pybroker.controller.configs import ConfigRepository
     from pybroker.coordinator.consumer.settings import ConsumerRules
     from pybroker.coordinator.consumer.shard import ConsumerGroups
     from pybroker.coordinator.group import Group
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from pybroker.replication.manager import ReplicaManager
     from pybroker.replication.partition import Partition
     from pybroker.storage.log import Log
+
+
+_NOTHING: Mapping[str, str] = {}
 
 
 class TopicLogs:
@@ -121,14 +126,32 @@ class Catalog:
         return self._cache.topics
 
 
+class GroupConfigs:
+    """What groups have set for themselves, by their ids."""
+
+    def __init__(self, configs: ConfigRepository) -> None:
+        self._own = {paths.desanitize(name): settings for name, settings in configs.all_of("groups").items()}
+        configs.on_change("groups", self._changed)
+
+    def _changed(self, name: str, settings: Mapping[str, str]) -> None:
+        group_id = paths.desanitize(name)
+        if settings:
+            self._own[group_id] = settings
+        else:
+            self._own.pop(group_id, None)
+
+    def get(self, group_id: str) -> Mapping[str, str]:
+        return self._own.get(group_id, _NOTHING)
+
+
 def consumer_groups(
-    config: BrokerConfig, cache: MetadataCache, clock: Clock
+    config: BrokerConfig, configs: ConfigRepository, cache: MetadataCache, clock: Clock
 ) -> Callable[[dict[str, Group]], ConsumerGroups] | None:
     """What serves the consumer protocol in a partition; None where that is off, as in every cluster with ZooKeeper.
 
     Its modules are imported with the first group.
     """
-    if config.opt_str("zookeeper.connect") or "consumer" not in config.list("group.coordinator.rebalance.protocols"):
+    if config.zookeeper or "consumer" not in config.list("group.coordinator.rebalance.protocols"):
         return None
     shared: list[ConsumerRules] = []
 
@@ -137,7 +160,7 @@ def consumer_groups(
         from pybroker.coordinator.consumer.shard import ConsumerGroups
 
         if not shared:
-            rules = ConsumerRules(ConsumerSettings.of(config))
+            rules = ConsumerRules(ConsumerSettings.of(config), GroupConfigs(configs).get)
             shared.append(rules)
             config.on_change(lambda names: rules.changed(ConsumerSettings.of(config)))
         return ConsumerGroups(groups, shared[0], Catalog(cache), GroupSettings.of(config), clock)
@@ -147,6 +170,7 @@ def consumer_groups(
 
 def group_coordinator(
     config: BrokerConfig,
+    configs: ConfigRepository,
     replicas: ReplicaManager,
     cache: MetadataCache,
     clock: Clock,
@@ -167,7 +191,7 @@ def group_coordinator(
         codec=config.int("offsets.topic.compression.codec"),
         load_bytes=config.int("offsets.load.buffer.size"),
         expire_every_ms=config.int("offsets.retention.check.interval.ms"),
-        new_consumer=consumer_groups(config, cache, clock),
+        new_consumer=consumer_groups(config, configs, cache, clock),
     )
     replicas.listeners.append(partial(_follow, coordinator.runtime))
     cache.on_removed.append(lambda gone: coordinator.topics_deleted({each.topic for each in gone}))

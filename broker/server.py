@@ -192,7 +192,7 @@ class Broker:
             topics=TopicWriter(self.store, cache, config, configs),
             configs=configs,
             producer_ids=ProducerIds(self.store, broker_id),
-            groups=group_coordinator(config, replicas, cache, self.clock, self.timer, self.loop, self.readers),
+            groups=group_coordinator(config, configs, replicas, cache, self.clock, self.timer, self.loop, self.readers),
         )
 
     def _controller(self, services: Services, bound: tuple[Endpoint, ...]) -> Controller:

@@ -10,6 +10,7 @@ DYNAMIC_BROKER = 2
 DYNAMIC_DEFAULT = 3
 STATIC = 4
 DEFAULT = 5
+GROUP = 8
 
 # ConfigType of DescribeConfigs; 0 is unknown.
 TYPE_CODES = {

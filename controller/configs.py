@@ -1,4 +1,5 @@
-"""Settings that live in the metadata store: of topics, brokers, users, clients and ips.
+"""Settings that live in the metadata store: of topics, brokers, users, clients, ips; and of groups, which Kafka has in
+KRaft only.
 
 All of them are read once at start and kept in memory. A change writes the entity's node and then a notification
 /config/changes/config_change_N; every broker watches those and reads the named entity again. Old notifications are
@@ -30,7 +31,7 @@ from pybroker.protocol.errors import Errors, KafkaError
 
 logger = logging.getLogger(__name__)
 
-ENTITY_TYPES = ("topics", "brokers", "users", "clients", "ips")
+ENTITY_TYPES = ("topics", "brokers", "users", "clients", "ips", "groups")
 NOTIFICATION_EXPIRY_MS = 15 * 60 * 1000
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -64,7 +65,12 @@ class ConfigRepository:
 
     def topics(self) -> dict[str, Mapping[str, str]]:
         """The settings of every topic that has any."""
-        return {path.partition("/")[2]: found for path, found in self._entities.items() if path.startswith("topics/")}
+        return self.all_of("topics")
+
+    def all_of(self, entity_type: str) -> dict[str, Mapping[str, str]]:
+        """The settings of every entity of a type that has any, by its name as in its path."""
+        prefix = f"{entity_type}/"
+        return {path.removeprefix(prefix): found for path, found in self._entities.items() if path.startswith(prefix)}
 
     def broker(self, broker_id: int) -> Mapping[str, str]:
         return self._entities.get(f"brokers/{broker_id}", _EMPTY)

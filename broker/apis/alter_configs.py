@@ -46,9 +46,10 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
 
 async def _alter(context: RequestContext, resource: AlterConfigsResource, validate_only: bool) -> None:
     kind, name = resource.resource_type, resource.resource_name
+    groups_too = config_changes.serves_groups(context.services.config)
     nulls = [each.name for each in resource.configs if each.value is None]
     config_changes.check_changes([each.name for each in resource.configs], nulls)
-    if kind not in _ALTERABLE:
+    if kind not in _ALTERABLE and not (kind == config_changes.GROUP and groups_too):
         raise KafkaError(Errors.INVALID_REQUEST, f"Unknown resource type {kind}")
     authorize_alter(context, kind, name)
     settings = {each.name: each.value or "" for each in resource.configs}

@@ -1,4 +1,4 @@
-"""DescribeConfigs (API key 32): settings of topics, of this broker, of its loggers.
+"""DescribeConfigs (API key 32): settings of topics, of this broker, of its loggers, of consumer groups.
 
 versions | what they add
 -------- | ---------------------------------------------------------------------------------------------
@@ -6,8 +6,8 @@ versions | what they add
 1-2      | 1 sources and synonyms (KIP-226); 2 throttles after answering
 3-4      | 3 types and documentation (KIP-569); 4 flexible
 
-Sources: 1 topic, 2 this broker, 3 default of all brokers, 4 at start, 5 default, 6 logger. No keys, or an empty list,
-mean all. The broker with the empty name has only what is set as default of all. Messages are empty, not null.
+Sources: 1 topic, 2 this broker, 3 default of all brokers, 4 at start, 5 default, 6 logger, 8 group. No keys, or an empty
+list, mean all. The broker with the empty name has only what is set as default of all. Messages are empty, not null.
 An unknown resource type refuses the whole request; sensitive values are null.
 """
 
@@ -19,10 +19,19 @@ from typing import TYPE_CHECKING
 from pybroker.broker import loggers
 from pybroker.broker.administration import MALFORMED
 from pybroker.broker.authorized_operations import CLUSTER_NAME
-from pybroker.broker.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC, TYPE_NAMES
+from pybroker.broker.config_changes import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    TYPE_NAMES,
+    serves_groups,
+)
 from pybroker.config.describing import Described
+from pybroker.config.group import describe_group
 from pybroker.config.topic import describe_topic
-from pybroker.controller import topic_names
+from pybroker.controller import paths, topic_names
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -116,6 +125,8 @@ def _settings(context: RequestContext, resource: DescribeConfigsResource) -> Ite
     if not name:
         what = "Client metrics subscription name" if resource.resource_type == CLIENT_METRICS else "Group name"
         raise KafkaError(Errors.INVALID_REQUEST, f"{what} must not be empty")
+    if resource.resource_type == GROUP and serves_groups(services.config):
+        return describe_group(services.config, services.configs.get(f"groups/{paths.sanitize(name)}"), keys)
     return ()
 
 

@@ -6,7 +6,7 @@ versions | what they add
 
 Operations: 0 set, 1 delete, 2 append to a list, 3 subtract from a list. Each resource stands alone; one that is named
 twice is refused twice. Topics: every broker may write. Brokers: the one that is meant, or any with an empty name for
-the default of all. Loggers: of this broker, nothing is stored.
+the default of all. Loggers: of this broker, nothing is stored. Consumer groups: without ZooKeeper only.
 """
 
 from __future__ import annotations
@@ -64,10 +64,13 @@ async def _alter(context: RequestContext, resource: AlterConfigsResource, valida
 
 
 def authorize_alter(context: RequestContext, kind: int, name: str) -> None:
-    """Raises KafkaError TOPIC_ or CLUSTER_AUTHORIZATION_FAILED."""
+    """Raises KafkaError TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED."""
     if kind == config_changes.TOPIC:
         if not context.authorize("ALTER_CONFIGS", "TOPIC", name):
             raise KafkaError(Errors.TOPIC_AUTHORIZATION_FAILED)
+    elif kind == config_changes.GROUP:
+        if not context.authorize("ALTER_CONFIGS", "GROUP", name):
+            raise KafkaError(Errors.GROUP_AUTHORIZATION_FAILED)
     elif not context.authorize("ALTER_CONFIGS", "CLUSTER", CLUSTER_NAME):
         raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
 

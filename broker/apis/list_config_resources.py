@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker.broker.authorized_operations import CLUSTER_NAME
-from pybroker.broker.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, TYPE_NAMES
+from pybroker.broker.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC, TYPE_NAMES
+from pybroker.controller import paths
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.list_config_resources import (
     ConfigResource,
@@ -34,7 +35,8 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> List
         raise KafkaError(Errors.UNSUPPORTED_VERSION)
     cache = context.services.metadata_cache
     brokers = [str(node_id) for node_id in cache.brokers]
-    names = {BROKER_LOGGER: brokers, BROKER: brokers, TOPIC: list(cache.topics)}
+    groups = [paths.desanitize(name) for name in context.services.configs.all_of("groups")]
+    names = {BROKER_LOGGER: brokers, BROKER: brokers, TOPIC: list(cache.topics), GROUP: groups}
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)

@@ -83,6 +83,8 @@ def test_config_print_changed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "print", "--changed", "--override", "num.partitions=3"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert names == [
+        "group.consumer.migration.policy",
+        "group.coordinator.rebalance.protocols",
         "group.initial.rebalance.delay.ms",
         "num.partitions",
         "offsets.topic.replication.factor",

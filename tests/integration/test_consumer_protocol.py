@@ -197,12 +197,34 @@ def test_subscription_by_pattern(broker: BrokerProcess) -> None:
         def poll() -> bool:
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
-                seen.add(message.topic())
+                seen.add(str(message.topic()))
             return seen == {"pattern-a", "pattern-b"}
 
         wait_until(poll, 15, "records of both topics")
     finally:
         consumer.close()
+
+
+def test_a_groups_own_settings_count_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    def beat(broker: BrokerProcess, epoch: int) -> int:
+        request = {
+            "GroupId": "own", "MemberId": "m", "MemberEpoch": epoch, "RebalanceTimeoutMs": 1000 if epoch == 0 else -1,
+            "SubscribedTopicNames": ["t"], "TopicPartitions": [] if epoch == 0 else None,
+        }  # fmt: skip
+        answer = consumer_scripts.Live(broker.host, broker.port, "").call("ConsumerGroupHeartbeat", 1, request)
+        assert answer["ErrorCode"] == 0, answer
+        return int(answer["HeartbeatIntervalMs"])
+
+    with BrokerProcess(tmp_path / "data", {"offsets.topic.num.partitions": 1}) as broker:
+        assert beat(broker, 0) == 5000
+        change = {"Name": "consumer.heartbeat.interval.ms", "ConfigOperation": 0, "Value": "7000"}
+        resource = {"ResourceType": 32, "ResourceName": "own", "Configs": [change]}
+        with broker.client() as wire:
+            answer = wire.call("IncrementalAlterConfigs", 1, {"Resources": [resource], "ValidateOnly": False})
+        assert answer["Responses"][0]["ErrorCode"] == 0
+        assert beat(broker, 2) == 7000
+        broker.restart()
+        assert beat(broker, 2) == 7000
 
 
 @pytest.mark.parametrize("name", ["join_and_leave", "static_migration", "subscriptions", "unknown", "validation"])
