@@ -4,6 +4,8 @@ killed, a static one restarts; every record is consumed, and none below what was
 from __future__ import annotations
 
 import json
+import random
+import socket
 import subprocess
 import sys
 import threading
@@ -205,9 +207,18 @@ def test_a_static_member_restarts_without_a_rebalance(groups: Any, client: str) 
     group.check_commits()
 
 
+def lasting_port() -> int:
+    """A free port that no outgoing connection gets: clients that look for a dead broker would take it otherwise."""
+    for port in random.sample(range(15_000, 30_000), 100):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
+    raise AssertionError("no free port")
+
+
 def test_groups_survive_a_crash_of_the_broker(tmp_path: Path) -> None:
     settings = {"group.min.session.timeout.ms": 1000, "offsets.topic.num.partitions": 5}
-    with BrokerProcess(tmp_path / "data", settings) as broker:
+    with BrokerProcess(tmp_path / "data", settings, port=lasting_port()) as broker:
         group = Group(broker, "confluent-kafka", "range")
         group.settings["session_ms"] = 10_000
         try:
