@@ -24,6 +24,9 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 DELETE_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"
 STRAY_SUFFIX = "-stray"
+# In a partition directory that a move between log directories is about to put in another's place: while it is there,
+# the other one counts. Kafka passes such a file over.
+MOVE_MARK = "pybroker-move-unfinished"
 
 _MAX_NAME = 255
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")

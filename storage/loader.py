@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pybroker.protocol.errors import KafkaError
 from pybroker.protocol.records.header import LENGTH_AT, LOG_OVERHEAD, MIN_MESSAGE_OVERHEAD
 from pybroker.storage.checkpoints import repair_hint
+from pybroker.storage.directory import MOVE_MARK
 from pybroker.storage.files import PageCache
 from pybroker.storage.leader_epochs import LeaderEpochCache
 from pybroker.storage.meta_properties import WrongDirectory
@@ -74,6 +75,8 @@ def load_partition(loading: Loading, cache: PageCache) -> Loaded:
     except CorruptPartitionMetadata as error:
         raise WrongDirectory(str(error)) from error
     names = tidy(directory, config, cache)
+    if MOVE_MARK in names:  # the replica that it gave way to is gone
+        (directory / MOVE_MARK).unlink()
     producers = ProducerStates(directory, expiration_ms=loading.expiration_ms)
     producers.find_snapshots(names)
     epochs = LeaderEpochCache.load(directory)

@@ -2,8 +2,9 @@
 
 A move makes a `-future` directory in the target, fills it round by round (see replica_copy), and when little is
 missing copies that too and lets the log go on there, in one step on the event loop: the new directory gets the
-partition's name, then the old one is named `-delete`. Who uses the log notices nothing but that its files are other
-ones. A move that is under way when the broker stops begins anew at the next start.
+partition's name, then the old one is named `-delete`, then a mark in the new one goes, which says that a crash came
+between the two. Who uses the log notices nothing but that its files are other ones. A move that is under way when the
+broker stops begins anew at the next start.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from typing import TYPE_CHECKING
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.types import TopicPartition
 from pybroker.storage import checkpoints
-from pybroker.storage.directory import DELETE_SUFFIX, FUTURE_SUFFIX, partition_directory, suffixed_directory
+from pybroker.storage.directory import (
+    DELETE_SUFFIX,
+    FUTURE_SUFFIX,
+    MOVE_MARK,
+    partition_directory,
+    suffixed_directory,
+)
 from pybroker.storage.replica_copy import ReplicaCopy, TargetFailed
 
 if TYPE_CHECKING:
@@ -158,6 +165,7 @@ class LogMover:
             async with self._turns:
                 self._manager.cleaner.abort(move.log.topic_partition)
                 move.copy = ReplicaCopy(move.log, move.path)
+                (move.path / MOVE_MARK).touch()
                 moved = await self._copy_and_swap(move, move.copy)
         except TargetFailed as error:
             logger.error("The move of %r to %s failed: %s", move.log, move.target, error)
@@ -221,6 +229,7 @@ class LogMover:
             except OSError:
                 place.rename(move.path)
                 raise
+            (place / MOVE_MARK).unlink()
             log.relocated(place)
             del self.moves[log.topic_partition]
             move.target.arriving.pop(log.topic_partition, None)

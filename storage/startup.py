@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pybroker.protocol.types import TopicPartition
 from pybroker.storage import checkpoints
 from pybroker.storage.checkpoints import CorruptCheckpoint
-from pybroker.storage.directory import DELETE_SUFFIX, FUTURE_SUFFIX, list_partitions
+from pybroker.storage.directory import DELETE_SUFFIX, FUTURE_SUFFIX, MOVE_MARK, list_partitions, suffixed_directory
 from pybroker.storage.loader import ALL_FLUSHED, Loading
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.meta_properties import WrongDirectory
@@ -53,12 +53,14 @@ class Startup:
         self._expiration_ms = expiration_ms
         self._now_ms = now_ms
         self._found: list[Found] = []
+        self._abandoned: list[Found] = []
         self._clean: list[LogDirectory] = []
         self._recovered: dict[Path, Loading] = {}
 
     def run(self, workers_per_directory: int, open_log: Callable[[Found, Loading], None]) -> None:
         """Hand every partition to `open_log`, once it is in order. WrongDirectory for what stops the broker."""
         self._find()
+        self._put_aside()
         try:
             self._read_directories()
             self._recover(workers_per_directory * len(self._directories))
@@ -69,7 +71,7 @@ class Startup:
             raise
 
     def _find(self) -> None:
-        seen: dict[TopicPartition, Path] = {}
+        seen: dict[TopicPartition, Found] = {}
         for directory in self._directories:
             try:
                 listed = list_partitions(directory.path)
@@ -83,15 +85,34 @@ class Startup:
                     self.futures.append((topic_partition, path))
                 elif suffix:
                     logger.warning("%s is left as it is: %s replicas are not served", path, suffix)
-                elif topic_partition in seen:
-                    raise WrongDirectory(
-                        f"{path} and {seen[topic_partition]} hold the same partition. "
-                        f"Move the older of them out of the log directories. The command `pybroker log repair "
-                        f"{seen[topic_partition].parent} {path.parent}` offers this, and keeps a backup."
-                    )
                 else:
-                    seen[topic_partition] = path
-                    self._found.append(Found(directory, topic_partition, path))
+                    found = Found(directory, topic_partition, path)
+                    other = seen.get(topic_partition)
+                    seen[topic_partition] = found if other is None else self._one_of(other, found)
+        self._found = list(seen.values())
+
+    def _one_of(self, first: Found, second: Found) -> Found:
+        """Of two replicas of a partition the one that counts. WrongDirectory where that can't be said."""
+        for found, other in ((first, second), (second, first)):
+            if (found.path / MOVE_MARK).exists() and not (other.path / MOVE_MARK).exists():
+                self._abandoned.append(found)
+                return other
+        raise WrongDirectory(
+            f"{second.path} and {first.path} hold the same partition. "
+            f"Move the older of them out of the log directories. The command `pybroker log repair "
+            f"{first.path.parent} {second.path.parent}` offers this, and keeps a backup."
+        )
+
+    def _put_aside(self) -> None:
+        """The copies of moves that a crash has interrupted in their last step; the replicas are where they were."""
+        for home, topic_partition, path in self._abandoned:
+            target = path.with_name(suffixed_directory(topic_partition, DELETE_SUFFIX))
+            try:
+                path.rename(target)
+            except OSError as error:
+                self._fail(home, error)
+            else:
+                self.doomed.append(target)
 
     def _read_directories(self) -> None:
         """Checkpoints and clean-shutdown marks, which are taken away: the next thing to happen may be a crash."""

@@ -5,18 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.support.broker import BrokerProcess, wait_until
+from tests.support.broker import BrokerProcess, TwoDirectories, wait_until
 from tests.support.records import batch
 from tests.support.wire import WireClient
-
-
-class TwoDirectories(BrokerProcess):
-    """Its log directories are x and y in `data_dir`."""
-
-    def command(self) -> list[str]:
-        command = super().command()
-        at = command.index("--data-dir") + 1
-        return [*command[:at], f"{self.data_dir}/x,{self.data_dir}/y", *command[at + 1 :]]
 
 
 def move(client: WireClient, path: Path | str, topic: str = "t", partition: int = 0, version: int = 2) -> int:

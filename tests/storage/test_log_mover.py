@@ -20,9 +20,11 @@ from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.uuids import random_uuid
 from pybroker.storage import log_mover, replica_copy
 from pybroker.storage.checkpoints import read_offsets
+from pybroker.storage.directory import MOVE_MARK
 from pybroker.storage.files import FileSlice
 from pybroker.storage.log import Log
 from pybroker.storage.log_manager import LogManager, ReplicaDescription
+from pybroker.storage.meta_properties import WrongDirectory
 from pybroker.storage.tools.verify import Verification
 
 CLUSTER = "nWsHp_3ARcGuG51oFKnLew"
@@ -36,7 +38,12 @@ async def running(root: Path, **settings: str) -> AsyncIterator[LogManager]:
     manager = LogManager(config, [root / "x", root / "y"], SystemClock())
     manager.open()
     manager.check_identity(1, CLUSTER)
-    manager.load({"a": SMALL})
+    try:
+        manager.load({"a": SMALL})
+    except WrongDirectory:
+        for directory in manager.directories:
+            directory.release()
+        raise
     loop = asyncio.get_running_loop()
     manager.start(loop, Timer(manager.clock, loop))
     try:
@@ -276,3 +283,30 @@ async def test_directories_and_preferences(tmp_path: Path) -> None:
         assert refused.value.code == Errors.LOG_DIR_NOT_FOUND
         manager.mover.prefer(A0, manager.mover.directory(str(tmp_path / "y")))
         assert manager.get_or_create(A0, None, SMALL).directory == tmp_path / "y/a-0"
+
+
+async def test_a_crash_between_the_renames(tmp_path: Path) -> None:
+    async with running(tmp_path) as manager:
+        log = manager.get_or_create(A0, None, SMALL)
+        append(log, 100)
+        data = everything(log)
+    copy = tmp_path / "y" / "a-0"
+    copy.mkdir()
+    for path in (tmp_path / "x" / "a-0").iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(WrongDirectory, match="hold the same partition"):
+        async with running(tmp_path):
+            pass
+    (copy / MOVE_MARK).touch()
+    async with running(tmp_path) as manager:
+        log = manager.logs[A0]
+        assert log.directory.parent.name == "x"
+        assert everything(log) == data
+        await move(manager, 1)
+        assert log.directory == copy
+        assert everything(log) == data
+        assert not (copy / MOVE_MARK).exists()
+    (copy / MOVE_MARK).touch()  # a crash just before it went
+    async with running(tmp_path) as manager:
+        assert everything(manager.logs[A0]) == data
+        assert not (copy / MOVE_MARK).exists()

@@ -181,6 +181,15 @@ class BrokerProcess:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
 
+class TwoDirectories(BrokerProcess):
+    """Its log directories are x and y in `data_dir`."""
+
+    def command(self) -> list[str]:
+        command = super().command()
+        at = command.index("--data-dir") + 1
+        return [*command[:at], f"{self.data_dir}/x,{self.data_dir}/y", *command[at + 1 :]]
+
+
 def wait_until(condition: Any, timeout: float = 10, what: str = "the condition") -> Any:
     """Calls condition() until it returns something true; returns that."""
     deadline = time.monotonic() + timeout
