@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -453,11 +454,11 @@ class Segment:
 
     def rename(self, suffix: str) -> None:
         """Give all files another suffix (".deleted"); what is not there is passed over."""
-        old = {kind: self.path(kind) for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)}
-        self.suffix = suffix
-        for kind, path in old.items():
-            if path.exists():
-                path.rename(self.path(kind))
+        stem = f"{self.directory}/{self.base_offset:020d}"
+        old, self.suffix = self.suffix, suffix
+        for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+            with suppress(FileNotFoundError):
+                os.rename(f"{stem}{kind}{old}", f"{stem}{kind}{suffix}")
         self._set_paths()
 
     def moved(self, directory: Path) -> None:

@@ -11,7 +11,7 @@ from pybroker.storage.segment import Segment
 if TYPE_CHECKING:
     from pybroker.config import LogConfig
 
-MOST_IN_GROUP = 64  # each costs some renames in one go on the event loop
+MOST_IN_GROUP = 32  # each costs some renames in one go on the event loop: together a millisecond or two
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
