@@ -88,6 +88,11 @@ class Outbox:
     def idle(self) -> bool:
         return all(queue.idle for queue in self._queues.values())
 
+    def idle_at(self, broker_id: int) -> bool:
+        """Whether nothing is left for this broker."""
+        queue = self._queues.get(broker_id)
+        return queue is None or queue.idle
+
     def put(self, broker_id: int, request: ControllerRequest) -> None:
         queue = self._queues.get(broker_id)
         if queue is None:

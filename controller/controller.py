@@ -131,6 +131,7 @@ class Controller:
         self._queue: dict[object, _Work] = {}
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
+        self._settled_here = asyncio.Event()
         self._busy = False
         self._delayed = 0
         self._task: asyncio.Task[None] | None = None
@@ -195,14 +196,14 @@ class Controller:
 
     async def start(self) -> None:
         """Registers this broker and runs for election. Returns when the broker is registered and, if it was elected,
-        every broker has answered the first round of requests. Raises RegistrationError, StoreError."""
+        this broker has answered the first round of requests. Raises RegistrationError, StoreError."""
         self._store.on_session(self._session_changed)
         self._broker = await register(self._store, self._broker, self._clock.now_ms())
         self._registered = True
         await self._run_for_election()
         self._task = asyncio.create_task(self._work(), name="controller")
         if self._active:
-            await self.wait_idle()
+            await self._settled_here.wait()
 
     async def wait_idle(self) -> None:
         """Returns when no event is waiting or under way and every broker has answered."""
@@ -462,7 +463,11 @@ class Controller:
             await self._wake.wait()
 
     def _look_idle(self) -> None:
-        if not self._busy and not self._queue and not self._delayed and self._outbox.idle:
+        if self._busy or self._queue or self._delayed:
+            return
+        if self._outbox.idle_at(self._broker.broker_id):
+            self._settled_here.set()
+        if self._outbox.idle:
             self._idle.set()
 
     async def _do(self, key: object, work: _Work) -> None:

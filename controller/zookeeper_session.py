@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from kazoo.client import CLOSED_STATES, KazooClient
+from kazoo.exceptions import KazooException
 from kazoo.protocol.serialization import Exists, write_string
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
@@ -111,6 +112,8 @@ class LoopHandler:
         self._loop = loop
         self._tls = tls
         self.running = False
+        self.failure = ""
+        """Why the last attempt to connect failed."""
 
     def start(self) -> None:
         self.running = True
@@ -136,14 +139,16 @@ class LoopHandler:
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any
     ) -> socket.socket:
-        plain = socket.create_connection(address, min(timeout or CONNECT_SECONDS, CONNECT_SECONDS))
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._tls is None:
-            return plain
+        seconds = min(timeout or CONNECT_SECONDS, CONNECT_SECONDS)
+        plain: socket.socket | None = None
         try:
-            return self._tls.wrap_socket(plain, server_hostname=hostname)
-        except BaseException:
-            plain.close()
+            plain = socket.create_connection(address, seconds)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return plain if self._tls is None else self._tls.wrap_socket(plain, server_hostname=hostname)
+        except BaseException as error:
+            self.failure = f"{address[0]}:{address[1]}: {error}"
+            if plain is not None:
+                plain.close()
             raise
 
     @staticmethod
@@ -214,6 +219,8 @@ class Session(KazooClient):  # type: ignore[misc]
             try:
                 self.stop()
                 self.close()
+            except KazooException as error:
+                self.logger.error("The connection to ZooKeeper is left open: %s", error)
             finally:
                 ended.set()
 

@@ -167,10 +167,11 @@ class ZooKeeperStore:
             await asyncio.wait_for(store._make_root(), settings.connection_timeout_ms / 1000)
         except TimeoutError:
             await store.close()
+            failure = store._session.handler.failure
             raise StoreError(
                 "/",
-                reason=f"ZooKeeper at {settings.hosts} did not answer within {settings.connection_timeout_ms} ms; "
-                "is it running, and is zookeeper.connect right?",
+                reason=f"ZooKeeper at {settings.hosts} did not answer within {settings.connection_timeout_ms} ms"
+                f"{f' ({failure})' if failure else ''}; is it running, and is zookeeper.connect right?",
             ) from None
         except BaseException:
             await store.close()

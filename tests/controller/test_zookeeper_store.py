@@ -27,7 +27,7 @@ from tests.support.proxy import CuttableProxy
 from tests.support.zookeeper import ZooKeeperServer, free_port, need_zookeeper
 
 need_zookeeper()
-from pybroker.controller.zookeeper_session import ZooKeeperSettings  # noqa: E402
+from pybroker.controller.zookeeper_session import SessionEvent, ZooKeeperSettings  # noqa: E402
 from pybroker.controller.zookeeper_store import ZooKeeperStore  # noqa: E402
 
 DEADLINE = 20.0
@@ -102,7 +102,7 @@ async def test_one_of_several_hosts_is_enough(zookeeper: ZooKeeperServer, chroot
 
 async def test_no_zookeeper_there() -> None:
     began = time.monotonic()
-    with pytest.raises(StoreError, match="did not answer within 300 ms"):
+    with pytest.raises(StoreError, match=r"did not answer within 300 ms \(127\.0\.0\.1:.*refused"):
         await ZooKeeperStore.connect(ZooKeeperSettings(f"127.0.0.1:{free_port()}", connection_timeout_ms=300))
     assert time.monotonic() - began < 5
 
@@ -249,6 +249,21 @@ async def test_calls_of_an_expired_session_fail(
         with pytest.raises(SessionExpired):
             await each
     assert await store.exists("/late") is None
+    assert await store.create("/new") == "/new"
+
+
+async def test_a_connection_thread_that_gave_up_is_replaced(store: ZooKeeperStore) -> None:
+    """As after a change of credentials."""
+    states: list[SessionState] = []
+    store.on_session(states.append)
+    before = store.session_id
+    (reading,) = begun(store.get("/"))
+    await asyncio.sleep(0)
+    store._session_changed(store._session, SessionEvent("ended", reason="ZooKeeper refused our credentials"))
+    with pytest.raises(SessionExpired):
+        await reading
+    await until(lambda: states == ["expired", "connected"], "a new session")
+    assert store.session_id != before
     assert await store.create("/new") == "/new"
 
 
