@@ -132,6 +132,6 @@ LOG_SETTINGS: tuple[Row, ...] = (
      "In-sync replicas below which writes with acks=all are refused."),
     ("num.recovery.threads.per.data.dir", INT, "1", "[1,...]", HIGH, CLUSTER_WIDE, OTHERWISE,
      "How many processes check logs after a crash, per directory; Kafka uses threads."),
-    ("num.replica.alter.log.dirs.threads", INT, None, None, HIGH, READ_ONLY, LATER,
+    ("num.replica.alter.log.dirs.threads", INT, None, None, HIGH, READ_ONLY, SERVED,
      "Moves of replicas between directories that run at once."),
 )
