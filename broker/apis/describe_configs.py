@@ -6,8 +6,8 @@ versions | what they add
 1-2      | 1 sources and synonyms (KIP-226); 2 throttles after answering
 3-4      | 3 types and documentation (KIP-569); 4 flexible
 
-Sources: 1 topic, 2 this broker, 3 default of all brokers, 4 at start, 5 default, 6 logger, 8 group. No keys, or an empty
-list, mean all. The broker with the empty name has only what is set as default of all. Messages are empty, not null.
+Sources: 1 topic, 2 this broker, 3 default of all brokers, 4 at start, 5 default, 6 logger, 8 group. No keys, or an
+empty list, mean all. The broker with the empty name has only what is set as default of all. Messages are never null.
 An unknown resource type refuses the whole request; sensitive values are null.
 """
 

@@ -114,10 +114,19 @@ def replace_static(draft: Draft, holder: Member, member_id: str) -> Member:
 
 
 def _updated(member: Member, beat: Beat) -> Member:
-    """With what the request says; what it leaves out stays as it is."""
+    """With what the request says; what it leaves out stays as it is. Nearly always that is everything."""
     request = beat.request
     topics, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout = request.rebalance_timeout_ms
+    if (
+        topics is regex is request.server_assignor is request.rack_id is None
+        and timeout == -1
+        and request.instance_id == member.instance_id
+        and beat.client_id == member.client_id
+        and beat.client_host == member.client_host
+        and member.classic is None
+    ):
+        return member
     return replace(
         member,
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
@@ -142,7 +151,7 @@ def update_subscription(
     Returns whether the member may have to give up topics at once.
     """
     state = draft.state
-    if member != before or member.member_id not in state.members:
+    if member is not before and (member != before or member.member_id not in state.members):
         topics = state.regex_topics(before.regex)
         draft.member(member)
         update_regexes(draft, before.regex, member.regex, around.catalog, may_see or _nothing, around.now_ms)
