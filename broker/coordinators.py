@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pybroker.controller import paths
 from pybroker.coordinator.consumer.topics import Topic
 from pybroker.coordinator.service import OFFSETS_TOPIC, GroupCoordinator
 from pybroker.coordinator.settings import GroupSettings
-from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.storage.files import FileSlice, WouldBlock
 from pybroker.storage.log import LATEST_PRODUCE, AppendInfo
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from pybroker.coordinator.consumer.settings import ConsumerRules
     from pybroker.coordinator.consumer.shard import ConsumerGroups
     from pybroker.coordinator.group import Group
-    from pybroker.coordinator.runtime import Runtime
     from pybroker.protocol.clock import Clock
     from pybroker.protocol.timer import Timer
     from pybroker.replication.manager import ReplicaManager
@@ -178,7 +176,7 @@ def group_coordinator(
     loop: asyncio.AbstractEventLoop,
     threads: Executor,
 ) -> GroupCoordinator:
-    """The coordinator of groups, which follows the leadership of __consumer_offsets from now on."""
+    """The coordinator of groups; what it coordinates it is told by Coordination."""
     acks = config.int("offsets.commit.required.acks")
     coordinator = GroupCoordinator(
         TopicLogs(OFFSETS_TOPIC, replicas, loop, threads, acks),
@@ -193,20 +191,5 @@ def group_coordinator(
         expire_every_ms=config.int("offsets.retention.check.interval.ms"),
         new_consumer=consumer_groups(config, configs, cache, clock),
     )
-    replicas.listeners.append(partial(_follow, coordinator.runtime))
     cache.on_removed.append(lambda gone: coordinator.topics_deleted({each.topic for each in gone}))
     return coordinator
-
-
-def _follow(runtime: Runtime[Any], partition: Partition) -> None:
-    """A partition is led by another broker than before."""
-    if partition.topic != runtime.topic:
-        return
-    if partition.leader is None:
-        runtime.resigned(partition.index)
-        return
-    try:
-        runtime.elected(partition.index, partition.leader_epoch)
-    except KafkaError as error:
-        if error.code != Errors.NOT_LEADER_OR_FOLLOWER:
-            raise

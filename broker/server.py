@@ -17,13 +17,13 @@ import sys
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
 from pybroker import __version__
 from pybroker.broker.control_channel import LocalChannel
-from pybroker.broker.coordinators import group_coordinator
+from pybroker.broker.coordination import Coordination
 from pybroker.broker.fetch_sessions import FetchSessionCache
 from pybroker.broker.kafka_apis import KafkaApis
 from pybroker.broker.logging_setup import LoopMonitor, setup_logging
@@ -47,6 +47,9 @@ from pybroker.replication.fetch import PartitionReader
 from pybroker.replication.manager import ReplicaManager
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.meta_properties import WrongDirectory
+
+if TYPE_CHECKING:
+    from pybroker.coordinator.service import GroupCoordinator
 
 logger = logging.getLogger(__name__)
 
@@ -167,12 +170,21 @@ class Broker:
         self.monitor.start()
         _calm_collector()
         self.server.start()
+        services.coordination.begin()
 
     def _services(self, broker_id: int, cluster_id: str, configs: ConfigRepository, logs: LogManager) -> Services:
         assert self.store is not None
         config = self.config
         cache = MetadataCache(cluster_id, broker_id)
         replicas = ReplicaManager(broker_id, logs, self.clock, cache.partition, configs.topic)
+
+        def build_groups() -> GroupCoordinator:
+            from pybroker.broker.coordinators import group_coordinator
+
+            return group_coordinator(
+                config, configs, replicas, cache, self.clock, self.timer, self.loop, self.readers
+            )
+
         return Services(
             broker_id=broker_id,
             cluster_id=cluster_id,
@@ -192,7 +204,7 @@ class Broker:
             topics=TopicWriter(self.store, cache, config, configs),
             configs=configs,
             producer_ids=ProducerIds(self.store, broker_id),
-            groups=group_coordinator(config, configs, replicas, cache, self.clock, self.timer, self.loop, self.readers),
+            coordination=Coordination(replicas, self.loop, build_groups),
         )
 
     def _controller(self, services: Services, bound: tuple[Endpoint, ...]) -> Controller:
@@ -281,7 +293,7 @@ class Broker:
         if self.server is not None:
             self.server.stop_accepting()
             if self.services is not None:
-                self.services.groups.close()  # answers those who wait for a rebalance
+                self.services.coordination.close()
             await self.server.drain(DRAIN_SECONDS)
             self.server.close()
         for task in self._tasks:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pybroker.broker.coordination import Coordination
     from pybroker.broker.fetch_sessions import FetchSessionCache
     from pybroker.broker.metadata_cache import MetadataCache
     from pybroker.config import BrokerConfig
@@ -47,5 +48,10 @@ class Services:
     topics: TopicWriter
     configs: ConfigRepository
     producer_ids: ProducerIds
-    groups: GroupCoordinator
+    coordination: Coordination
     controller: Controller = field(init=False)  # made last: it announces the ports that were bound
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The coordinator of groups; made now if nobody needed it before."""
+        return self.coordination.groups
