@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.faults.writers import Writer, check, new_producer_id, read_log, wrote
-from tests.support.broker import BrokerProcess, wait_until
+from tests.support.broker import BrokerProcess, broker_environment, wait_until
 from tests.support.records import batch
 from tests.support.wire import Closed, WireClient
 
@@ -310,3 +311,37 @@ def test_data_moves_with_a_copy(tmp_path: Path) -> None:
         broker.start()
         with BrokerProcess(tmp_path / "copy") as copy, copy.client() as client:
             assert list(read_log(client, "copied").values.values()) == [b"value"]
+
+
+def test_starts_that_are_ended_half_way(tmp_path: Path, long_run: bool) -> None:
+    """Killed or told to stop at any moment of a start, after a crash or a clean stop: the next start finds all."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        with broker.client() as client:
+            for number in range(10):
+                client.create_topic(f"t-{number}", 2, **SEGMENTS)
+                for partition in range(2):
+                    for _ in range(5):
+                        client.produce(f"t-{number}", batch([b"value"] * 100), partition=partition)
+        for number in range(60 if long_run else 6):
+            how = signal.SIGKILL if number % 2 else signal.SIGTERM
+            broker.kill() if number % 3 else broker.stop()
+            _start_and_end(broker, random.random() * broker.start_seconds, how)
+            broker.start()
+        with broker.client() as client:
+            listed = client.call("Metadata", 9, {"Topics": None})["Topics"]
+            assert len(listed) == 10
+            for topic in listed:
+                for partition in range(2):
+                    assert client.end_offset(topic["Name"], partition) == 500
+
+
+def _start_and_end(broker: BrokerProcess, seconds: float, how: signal.Signals) -> None:
+    with broker.output.open("ab") as output:
+        process = subprocess.Popen(
+            broker.command(), stdout=output, stderr=output, cwd=broker.data_dir.parent, env=broker_environment()
+        )
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(how)
+    assert process.wait(30) in (0, -how)
