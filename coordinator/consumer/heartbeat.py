@@ -119,7 +119,10 @@ def _updated(member: Member, beat: Beat) -> Member:
     topics, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout = request.rebalance_timeout_ms
     if (
-        topics is regex is request.server_assignor is request.rack_id is None
+        topics is None
+        and regex is None
+        and request.server_assignor is None
+        and request.rack_id is None
         and timeout == -1
         and request.instance_id == member.instance_id
         and beat.client_id == member.client_id

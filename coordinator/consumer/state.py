@@ -305,6 +305,7 @@ class Draft:
         for member_id in list(self.state.target):
             self.add(ConsumerGroupTargetAssignmentMemberKey(group_id=self._id, member_id=member_id), None)
         self.add(ConsumerGroupTargetAssignmentMetadataKey(group_id=self._id), None)
+        self.add(ConsumerGroupPartitionMetadataKey(group_id=self._id), None)  # an earlier release may have written one
         for regex in list(self.state.regexes):
             self.regex(regex, None)
         self.add(ConsumerGroupMetadataKey(group_id=self._id), None)

@@ -13,7 +13,8 @@ from tests.coordinator.consumer_side import Pure
 from tests.support import consumer_scripts
 
 SCRIPTS = sorted(consumer_scripts.FOLDER.glob("*.txt"))
-NEW_ONLY = [path for path in SCRIPTS if "classic-" not in path.read_text()]
+# What is not written down, joins under way and since when a member has been silent, does not survive a fail-over.
+LASTING = [path for path in SCRIPTS if "classic-" not in path.read_text() and path.stem != "sessions"]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
@@ -32,7 +33,7 @@ def _nameless(side: Pure, line: str) -> str:
     return line
 
 
-@pytest.mark.parametrize("path", NEW_ONLY, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", LASTING, ids=lambda path: path.stem)
 def test_script_with_a_fail_over_at_every_step(path: Path) -> None:
     """Replaying the log leads to the same state, so nobody notices but by sessions that begin anew."""
     _, steps = consumer_scripts.read(path)
