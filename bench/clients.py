@@ -15,6 +15,7 @@ from bench.rawload import Result, Target
 
 SEED_RECORDS = 100_000
 CHUNK = 10_000
+START_SECONDS = 60
 CREATION_SECONDS = 240.0  # Kafka needs a minute for 10,000 partitions
 
 
@@ -22,9 +23,21 @@ def _address(target: Target) -> str:
     return f"{target.address[0]}:{target.address[1]}"
 
 
+def _admin(target: Target) -> AdminClient:
+    """A client that knows the controller: of a broker that is still electing one, librdkafka may wait forever."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        admin = AdminClient({"bootstrap.servers": _address(target), "socket.timeout.ms": int(CREATION_SECONDS * 1000)})
+        if admin.list_topics(timeout=START_SECONDS).controller_id >= 0:
+            return admin
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no controller after {START_SECONDS} s")
+        time.sleep(0.2)
+
+
 def create_topic(target: Target, name: str, partitions: int) -> None:
     """Create a topic and wait until all its partitions have leaders. KafkaException where the broker refuses."""
-    admin = AdminClient({"bootstrap.servers": _address(target), "socket.timeout.ms": int(CREATION_SECONDS * 1000)})
+    admin = _admin(target)
     made = admin.create_topics(
         [NewTopic(name, partitions, 1)], operation_timeout=CREATION_SECONDS, request_timeout=CREATION_SECONDS
     )
