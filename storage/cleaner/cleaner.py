@@ -13,7 +13,8 @@ import logging
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker.protocol.types import TopicPartition
 from pybroker.storage import checkpoints
@@ -34,6 +35,13 @@ _MB = 1_000_000
 
 class _Void(Exception):
     """The log has changed in a way that makes the pass useless; says how."""
+
+
+class _Begun(NamedTuple):
+    """What was so when a pass began, and must be so as long as it goes on."""
+
+    truncations: int
+    directory: Path
 
 
 class LogCleaner:
@@ -167,6 +175,8 @@ class LogCleaner:
                 partition = log.topic_partition
                 if not log.config.compact or partition in self._busy or self.uncleanable.get(partition) is log:
                     continue
+                if not self._is_free(log):
+                    continue
                 if self._manager.mover.is_moving(partition):
                     continue
                 try:
@@ -176,7 +186,7 @@ class LogCleaner:
                     continue
                 if found.worthwhile and (best is None or found.ratio > best.ratio):
                     best = found
-            if best is None or not self._is_current(best.log):
+            if best is None or not self._is_free(best.log):
                 return None
             self._busy[best.log.topic_partition] = None
             return best.log
@@ -184,29 +194,29 @@ class LogCleaner:
     async def _clean(self, log: Log, worker: Worker) -> bool:
         """One pass; whether to look for the next log without a pause. WorkerDied, OSError."""
         target = examine(log, self._manager.clock.now_ms())  # again: the process may have taken its time to start
-        if not self._is_current(log) or not target.worthwhile:
+        if not self._is_free(log) or not target.worthwhile:
             return False
-        truncations = log.truncations
+        begun = _Begun(log.truncations, log.directory)
         await worker.give(self._job(target))
         try:
             while True:
                 message = await worker.receive()
                 if isinstance(message, Cleaned):
-                    self._swap(log, message, truncations)
+                    self._swap(log, message, begun)
                     await self._sync(log)
-                elif self._handle(target, message, truncations):
+                elif self._handle(target, message, begun):
                     return isinstance(message, Finished)
         except _Void as void:
             logger.info("The cleaning of %r is given up: %s", log, void)
             return False
 
-    def _handle(self, target: Cleanable, message: Message, truncations: int) -> bool:
+    def _handle(self, target: Cleanable, message: Message, begun: _Begun) -> bool:
         """Any other message; whether the pass is over."""
         log = target.log
         if isinstance(message, Note):
             logger.log(message.level, message.text)
             return False
-        self._check(log, truncations)
+        self._check(log, begun)
         if isinstance(message, Finished):
             self._finished(target, message)
         elif isinstance(message, Failed):
@@ -240,20 +250,26 @@ class LogCleaner:
     def _is_current(self, log: Log) -> bool:
         return self._manager.logs.get(log.topic_partition) is log
 
-    def _check(self, log: Log, truncations: int) -> None:
+    def _is_free(self, log: Log) -> bool:
+        """Whether it may be cleaned: what moves between log directories is copied as it is."""
+        return self._is_current(log) and not self._manager.mover.is_moving(log.topic_partition)
+
+    def _check(self, log: Log, begun: _Begun) -> None:
         """_Void unless the log is still the one that the pass was begun on."""
         if self._stopped:
             raise _Void("the broker stops")
         if not self._is_current(log):
             raise _Void("it is gone")
-        if log.truncations != truncations:
+        if log.truncations != begun.truncations:
             raise _Void("it was truncated")
+        if log.directory != begun.directory or not self._is_free(log):
+            raise _Void("it moves to another log directory")
         if not log.config.compact:
             raise _Void("its topic is no longer compacted")
 
-    def _swap(self, log: Log, message: Cleaned, truncations: int) -> None:
+    def _swap(self, log: Log, message: Cleaned, begun: _Begun) -> None:
         with self._swapping:
-            self._check(log, truncations)
+            self._check(log, begun)
             number = log.segment_number(message.bases[0])
             old = log.segments[number : number + len(message.bases)]
             if log.active in old or [segment.base_offset for segment in old] != message.bases:

@@ -233,3 +233,18 @@ async def test_compact_and_delete(starting: Callable[..., Started]) -> None:
     await until(lambda: log.log_start_offset > 0 and log.size < 8000)
     await until(lambda: not examine(log, NOW).dirty_bytes)
     assert started.manager.cleaner.passes > 0
+
+
+async def test_a_log_that_moves_is_not_cleaned(starting: Callable[..., Started]) -> None:
+    started = starting(log_cleaner_io_max_bytes_per_second="100000")
+    log = started.log()
+    put(log, 300)
+    await until(lambda: started.manager.cleaner.is_busy(T0))
+    started.manager.mover.moves = dict.fromkeys([T0])  # type: ignore[arg-type]
+    started.manager.cleaner.abort(T0)
+    segments = list(log.segments)
+    await until(lambda: not started.manager.cleaner.is_busy(T0))
+    await asyncio.sleep(0.1)
+    assert log.segments == segments and not started.manager.cleaner.is_busy(T0)
+    started.manager.mover.moves = {}
+    await until(lambda: log.cleaned_to > 0)
