@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.writers import Writer, check, new_producer_id, read_log, wrote
+from tests.faults.writers import Checker, Writer, check, new_producer_id, read_log, wrote
 from tests.support.broker import BrokerProcess, broker_environment, wait_until
 from tests.support.records import batch
 from tests.support.wire import Closed, WireClient
@@ -50,7 +50,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, long_run: bool) -> None:
         with broker.client() as client:
             client.create_topic("busy", 3, **SEGMENTS)
         writers = _writers("busy")
-        looked_at = 0
+        checker = Checker()
         for _ in range(LONG_ROUNDS if long_run else ROUNDS):
             threads = [writer.thread(broker) for writer in writers]
             goal = max(len(writer.acknowledged) for writer in writers) + 5
@@ -61,8 +61,9 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, long_run: bool) -> None:
                 thread.join(30)
             assert wrote(writers, goal)
             with broker.client() as client:
-                looked_at = check(client, writers)
-        assert looked_at > 1000
+                checker.check(client, writers)
+        with broker.client() as client:
+            assert check(client, writers) > 1000
 
 
 def test_producer_ids_are_given_once(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from pybroker.protocol.records.record import iter_records
 from tests.support.broker import BrokerProcess
-from tests.support.records import Header, batch, headers
+from tests.support.records import batch, headers
 from tests.support.wire import Closed, WireClient
 
 IN_FLIGHT = 5  # what an idempotent producer may have outstanding
@@ -126,58 +127,68 @@ def wrote(writers: Sequence[Writer], goal: int) -> bool:
     return all(len(writer.acknowledged) >= goal for writer in writers)
 
 
-class Log(NamedTuple):
-    """A partition as a consumer sees it."""
+class Log:
+    """A partition as a consumer sees it: `values` by offset, `end` behind the last batch that was read."""
 
-    batches: list[Header]
-    values: dict[int, bytes]  # by offset
+    def __init__(self) -> None:
+        self.values: dict[int, bytes] = {}
+        self.end = 0
 
-    @property
-    def end(self) -> int:
-        return self.batches[-1].base_offset + self.batches[-1].last_offset_delta + 1 if self.batches else 0
+    def read_on(self, client: WireClient, topic: str, partition: int = 0) -> Log:
+        """Reads from .end to the log's end; AssertionError where offsets leave a gap or a batch's CRC is wrong."""
+        end = client.end_offset(topic, partition)
+        assert end >= self.end, f"{topic}-{partition} ends at {end}, and had {self.end}"
+        while self.end < end:
+            client.send_fetch(topic, self.end, partition=partition, max_bytes=4 << 20)
+            answer = client.answer("Fetch", 11)["Responses"][0]["Partitions"][0]
+            assert answer["ErrorCode"] == 0, answer
+            assert answer["Records"], f"nothing at {self.end} below the end {end}"
+            self._take(answer["Records"])
+        return self
 
-
-def read_log(client: WireClient, topic: str, partition: int = 0, start: int = 0) -> Log:
-    """All of a partition from `start`; AssertionError where offsets leave a gap or a batch's CRC is wrong."""
-    log = Log([], {})
-    offset, end = start, client.end_offset(topic, partition)
-    while offset < end:
-        client.send_fetch(topic, offset, partition=partition, max_bytes=4 << 20)
-        answer = client.answer("Fetch", 11)["Responses"][0]["Partitions"][0]
-        assert answer["ErrorCode"] == 0, answer
-        data = answer["Records"]
-        assert data, f"nothing at {offset} below the end {end}"
+    def _take(self, data: bytes) -> None:
         at = 0
         for header in headers(data):
             if header is None:
-                break
-            if header.base_offset + header.last_offset_delta >= offset:
-                assert header.base_offset == offset, f"a gap: {header.base_offset} after {offset}"
-                log.batches.append(header)
+                return
+            if header.base_offset + header.last_offset_delta >= self.end:
+                assert header.base_offset == self.end, f"a gap: {header.base_offset} after {self.end}"
                 for record in iter_records(data[at : at + 12 + header.length]):
-                    log.values[record.offset] = bytes(record.value or b"")
-                offset = header.base_offset + header.last_offset_delta + 1
+                    self.values[record.offset] = bytes(record.value or b"")
+                self.end = header.base_offset + header.last_offset_delta + 1
             at += 12 + header.length
-    return log
+
+
+def read_log(client: WireClient, topic: str, partition: int = 0) -> Log:
+    """All of a partition."""
+    return Log().read_on(client, topic, partition)
+
+
+class Checker:
+    """Holds the partitions against their writers. Looks at what came since the last look; a new one looks at all."""
+
+    def __init__(self) -> None:
+        self.logs: dict[tuple[str, int], Log] = defaultdict(Log)
+        self.looked_at: Counter[str] = Counter()  # acknowledged batches by writer
+
+    def check(self, client: WireClient, writers: Sequence[Writer]) -> int:
+        """Acknowledged records are where they were said to be; an idempotent writer's are in order and none is there
+        twice. Returns the number of records that were acknowledged."""
+        for place in {(writer.topic, writer.partition) for writer in writers}:
+            self.logs[place].read_on(client, *place)
+        for writer in writers:
+            values = self.logs[writer.topic, writer.partition].values
+            for base, sent in islice(writer.acknowledged.items(), self.looked_at[writer.name], None):
+                found = tuple(values.get(base + each) for each in range(len(sent.values)))
+                assert found == sent.values, f"{writer.name}: {sent.first} was acknowledged at {base}, there is {found}"
+            self.looked_at[writer.name] = len(writer.acknowledged)
+            if writer.idempotent:
+                mark = writer.name.encode() + b":"
+                order = [int(value.split(b":")[1]) for _, value in sorted(values.items()) if value.startswith(mark)]
+                assert order == list(range(len(order))), f"{writer.name}: duplicates, or out of order"
+        return sum(self.looked_at.values()) * RECORDS
 
 
 def check(client: WireClient, writers: Sequence[Writer]) -> int:
-    """Holds every partition against its writers; returns the number of acknowledged records that were looked at.
-
-    Acknowledged records are where they were said to be; an idempotent writer's are in order and none is there twice.
-    """
-    looked_at = 0
-    for topic, partition in {(writer.topic, writer.partition) for writer in writers}:
-        log = read_log(client, topic, partition)
-        for writer in writers:
-            if (writer.topic, writer.partition) != (topic, partition):
-                continue
-            for base, sent in writer.acknowledged.items():
-                found = tuple(log.values.get(base + each) for each in range(len(sent.values)))
-                assert found == sent.values, f"{writer.name}: {sent.first} was acknowledged at {base}, there is {found}"
-                looked_at += len(found)
-            if writer.idempotent:
-                mark = writer.name.encode() + b":"
-                order = [int(value.split(b":")[1]) for _, value in sorted(log.values.items()) if value.startswith(mark)]
-                assert order == list(range(len(order))), f"{writer.name}: duplicates, or out of order"
-    return looked_at
+    """All that was acknowledged, see Checker."""
+    return Checker().check(client, writers)
