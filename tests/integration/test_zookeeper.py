@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.broker import BrokerProcess, StartFailed, broker_environment, wait_until
 from tests.support.clients import ConfluentKafka, Sent
+from tests.support.wire import WireClient
 from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.timeout(180)
@@ -155,15 +156,34 @@ def test_stopped_for_longer_than_its_session_it_registers_again(
         after = zookeeper.tree(chroot)["/brokers/ids/1"][1]
         assert after.czxid > before.czxid
         assert after.ephemeralOwner != before.ephemeralOwner
-
-        def retention() -> str:
-            asked = {"ResourceType": 2, "ResourceName": "t", "ConfigurationKeys": ["retention.ms"]}
-            (described,) = client.call("DescribeConfigs", 1, {"Resources": [asked]})["Results"]
-            return str(described["Configs"][0]["Value"])
-
-        wait_until(lambda: retention() == "77777", 20, "the changed setting")
+        wait_until(lambda: retention(client, "t") == "77777", 20, "the changed setting")
         client.create_topic("after")
         wait_until(lambda: client.produce("after", None)["ErrorCode"] != 3, 20, "the new topic's leader")
+
+
+def retention(client: WireClient, topic: str) -> str:
+    asked = {"ResourceType": 2, "ResourceName": topic, "ConfigurationKeys": ["retention.ms"]}
+    (described,) = client.call("DescribeConfigs", 1, {"Resources": [asked]})["Results"]
+    return str(described["Configs"][0]["Value"])
+
+
+def test_changes_by_others_are_followed(make: Make, zookeeper: ZooKeeperServer, chroot: str) -> None:
+    """A setting changed by another broker; /controller removed by hand, which moves the controller."""
+    with make() as broker, broker.client() as client:
+        client.create_topic("t")
+        kazoo = zookeeper.client()
+        try:
+            kazoo.set(f"{chroot}/config/topics/t", b'{"version":1,"config":{"retention.ms":"88888"}}')
+            notice = b'{"version":2,"entity_path":"topics/t"}'
+            kazoo.create(f"{chroot}/config/changes/config_change_", notice, sequence=True)
+            wait_until(lambda: retention(client, "t") == "88888", 20, "the setting")
+            kazoo.delete(f"{chroot}/controller")
+            wait_until(lambda: controller(zookeeper, chroot) == (1, 2), 20, "the election")
+        finally:
+            kazoo.stop()
+            kazoo.close()
+        client.create_topic("after")
+        assert "is the controller, epoch 2" in broker.log_text()
 
 
 def test_it_serves_on_without_zookeeper(make: Make, tmp_path: Path) -> None:
@@ -182,3 +202,6 @@ def test_it_serves_on_without_zookeeper(make: Make, tmp_path: Path) -> None:
             client.create(broker.address, "after")
             assert broker.log_text().count("not fit to serve") == 1
             assert "is registered again" not in broker.log_text()
+            server.stop()
+            wait_until(lambda: broker.log_text().count("not fit to serve") == 2, 20, "the health check")
+            assert broker.stop(timeout=15) == 0, "an orderly stop needs no ZooKeeper"
