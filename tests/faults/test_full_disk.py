@@ -74,7 +74,8 @@ def _fill(broker: BrokerProcess, writers: list[Writer]) -> None:
     """Write until both partitions refuse: with KAFKA_STORAGE_ERROR, then perhaps for the gap that this left."""
     threads = [writer.thread(broker) for writer in writers]
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
+        assert not thread.is_alive()
     for writer in writers:
         assert writer.failure is None, writer.failure
         assert writer.refused, "the disk did not fill"
