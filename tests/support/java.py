@@ -25,6 +25,7 @@ CLASSES = {
     "BrokerApiVersionsCommand": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "ProducerPerformance": "org.apache.kafka.tools.ProducerPerformance",
     "ConsoleConsumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
 }
 MOVED = {("3.9.2", "BrokerApiVersionsCommand"): "kafka.admin.BrokerApiVersionsCommand"}
 POM = """<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId><artifactId>tools</artifactId>
