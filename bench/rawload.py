@@ -135,12 +135,12 @@ def fetch(target: Target) -> Iterator[Result]:
 
 
 def ping_times(target: Target, again: Callable[[int], bool]) -> list[float]:
-    """Latencies, s, of one-record produces, one after the other, while again(number so far)."""
+    """Latencies, s, of one-record produces, one after the other, while again(number so far); of one at least."""
     connection, frame = Connection(target.address), wire.produce(target.topic, SINGLE, ONE, 1)
     for _ in range(50):
         connection.ask(frame)
     times: list[float] = []
-    while again(len(times)):
+    while not times or again(len(times)):
         began = time.perf_counter()
         connection.ask(frame)
         times.append(time.perf_counter() - began)

@@ -13,7 +13,7 @@ from bench.rawload import Target
 from bench.systems import Floor, System
 from tests.support.broker import BrokerProcess
 
-QUICK = ("produce-1k", "produce-1k-all", "produce-100b", "fetch", "ping", "requests", "metadata", "idle-conns")
+QUICK = ("produce-1k", "fetch", "ping", "requests")
 GIGABYTES = 0.005
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="reads /proc of Linux")
@@ -33,6 +33,7 @@ def figures(target: Target, names: tuple[str, ...]) -> dict[str, Figures]:
     return {name: found for each in names for name, found in rawload.MEASURES[each](target)}
 
 
+@pytest.mark.timeout(300)  # each measure first waits until all that others have written is on the disk
 def test_a_broker_and_the_floor_bear_the_loads(tmp_path: Path, floor: System) -> None:
     with BrokerProcess(tmp_path / "data", {"num.partitions": 8}) as broker:
         with broker.client() as client:
@@ -41,12 +42,12 @@ def test_a_broker_and_the_floor_bear_the_loads(tmp_path: Path, floor: System) ->
         target = Target((broker.host, broker.port), [broker.pid], gigabytes=GIGABYTES)
         target.log = lambda index: sorted((logs / f"raw-{index}").glob("*.log"))
         own = figures(target, (*QUICK, "ping-beside-cold-read"))
-    floors = figures(floor.target(GIGABYTES), tuple(name for name in QUICK if name in rawload.OF_THE_FLOOR))
+    floors = figures(floor.target(GIGABYTES), QUICK)
     assert own["produce-1k"]["MB/s"] > 1
     assert own["fetch-2nd"]["MB/s"] > 1
     assert {"fetch-1st", "ping", "requests"} <= set(floors)
     rows = report.table(own, {}, floors).splitlines()[2:]
-    assert len(rows) > 15
+    assert len(rows) > 8
     assert all(row.count("|") == 8 for row in rows)
 
 
@@ -57,9 +58,7 @@ def test_percentiles() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("own", "verdict"), [(70.0, "≥ 2 x Kafka, ≥ 0.6 x floor: yes"), (50.0, "**no**")]
-)
+@pytest.mark.parametrize(("own", "verdict"), [(70.0, "≥ 2 x Kafka, ≥ 0.6 x floor: yes"), (50.0, "**no**")])
 def test_verdict(own: float, verdict: str) -> None:
     row = report.Row("produce-1k", "MB/s", "", True, 2, 0.6)
     assert report.verdict(row, own, 30.0, 100.0).endswith(verdict)
