@@ -107,12 +107,19 @@ class ZooKeeperServer:
                 stderr=output,
                 cwd=self.directory,
             )
+        try:
+            self._wait_until_up(self.process)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _wait_until_up(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + START_SECONDS
         while self.command("srvr") is None:
-            assert self.process.poll() is None, f"ZooKeeper ended: {self.log_text()[-3000:]}"
+            assert process.poll() is None, f"ZooKeeper ended: {self.log_text()[-3000:]}"
             assert time.monotonic() < deadline, f"ZooKeeper is not up: {self.log_text()[-3000:]}"
             time.sleep(0.02)
-        return self
 
     def command(self, word: str) -> str | None:
         """The answer to a four-letter command, None while the server does not serve."""
