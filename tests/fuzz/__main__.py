@@ -21,12 +21,14 @@ def main() -> int:
     parser.add_argument(
         "--data-dir", type=Path, help="of the broker (default: a temporary one, removed when all is well)"
     )
+    parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
     arguments = parser.parse_args()
     seed = new_seed() if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
     folder = arguments.data_dir or Path(tempfile.mkdtemp(prefix="pybroker-fuzz-"))
     try:
-        with BrokerProcess(folder / "data", overrides=OVERRIDES) as broker:
+        overrides = OVERRIDES | dict(each.split("=", 1) for each in arguments.override)
+        with BrokerProcess(folder / "data", overrides=overrides) as broker:
             fuzz = Fuzz(broker, seed)
             print(
                 fuzz.run(

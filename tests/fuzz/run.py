@@ -117,14 +117,14 @@ class Witness:
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.client = WireClient(broker.host, broker.port, timeout=PATIENCE, client_id="witness")
-        self.client.create_topic(WITNESS)
+        self.client.create_topic(WITNESS, cleanup_policy="delete")
         self.offset = 0
 
     def look(self) -> float:
         """Produces and consumes one record; seconds it took."""
         began = time.monotonic()
         value = b"%d" % self.offset
-        answer = self.client.produce(WITNESS, batch([value]))
+        answer = self.client.produce(WITNESS, batch([(b"key", value)]))
         assert (answer["ErrorCode"], answer["BaseOffset"]) == (0, self.offset), answer
         fetched = self.client.fetch(WITNESS, self.offset, wait_ms=int(PATIENCE * 1000))
         assert fetched["ErrorCode"] == 0, fetched
