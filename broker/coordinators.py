@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pybroker.controller import paths
-from pybroker.coordinator.consumer.topics import Topic
+from pybroker.coordinator.consumer.catalog import Topic
 from pybroker.coordinator.service import OFFSETS_TOPIC, GroupCoordinator
 from pybroker.coordinator.settings import GroupSettings
 from pybroker.storage.files import FileSlice, WouldBlock

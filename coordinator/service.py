@@ -15,7 +15,6 @@ from pybroker.coordinator.settings import GroupSettings
 from pybroker.coordinator.shard import Committer, GroupShard, OffsetState
 from pybroker.protocol.clock import Clock
 from pybroker.protocol.errors import Errors, KafkaError
-from pybroker.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerGroupDescription
 from pybroker.protocol.messages.describe_groups import DescribedGroup
 from pybroker.protocol.messages.join_group import JoinGroupRequest
 from pybroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from pybroker.coordinator.consumer.heartbeat import Beat
     from pybroker.coordinator.consumer.shard import ConsumerGroups
     from pybroker.coordinator.group import Group
+    from pybroker.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerGroupDescription
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -55,6 +55,7 @@ class GroupCoordinator:
             OFFSETS_TOPIC, logs, lambda: GroupShard(settings, clock, new_consumer=new_consumer), clock, timer,
             write_timeout_ms=write_timeout_ms, acks=acks, codec=codec, load_bytes=load_bytes,
         )  # fmt: skip
+        self.serves_consumer_protocol = new_consumer is not None
         self._partitions = partitions
         self._timer = timer
         self._expire_every_ms = expire_every_ms
@@ -130,20 +131,20 @@ class GroupCoordinator:
     def consumer_heartbeat(self, beat: Beat, reply: Reply) -> None:
         """Answers a ConsumerGroupHeartbeatResponse. Raises KafkaError as `hosted`, and UNSUPPORTED_VERSION where the
         consumer protocol is not served."""
-        hosted = self.hosted(beat.request.group_id, empty_id=True)
-        if hosted.shard.consumer is None:
+        if not self.serves_consumer_protocol:
             raise KafkaError(Errors.UNSUPPORTED_VERSION)
+        hosted = self.hosted(beat.request.group_id, empty_id=True)
+        assert hosted.shard.consumer is not None
         effects = Effects()
         hosted.shard.consumer.heartbeat(beat, reply, effects)
         hosted.run(effects)
 
     def consumer_describe(self, group_id: str) -> ConsumerGroupDescription:
-        try:
-            shard = self.hosted(group_id).shard
-        except KafkaError as error:
-            return ConsumerGroupDescription(group_id=group_id, error_code=error.code)
-        if shard.consumer is None:
-            return ConsumerGroupDescription(group_id=group_id, error_code=Errors.UNSUPPORTED_VERSION)
+        """Raises KafkaError as `consumer_heartbeat`."""
+        if not self.serves_consumer_protocol:
+            raise KafkaError(Errors.UNSUPPORTED_VERSION)
+        shard = self.hosted(group_id).shard
+        assert shard.consumer is not None
         return shard.consumer.describe(group_id)
 
     # -- offsets -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker.broker.authorized_operations import authorized_operations
-from pybroker.protocol.errors import Errors
+from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -34,7 +34,10 @@ def handle(context: RequestContext, request: ConsumerGroupDescribeRequest) -> Co
 def _describe(context: RequestContext, group_id: str, with_operations: bool) -> DescribedGroup:
     if not context.authorize("DESCRIBE", "GROUP", group_id):
         return DescribedGroup(group_id=group_id, error_code=Errors.GROUP_AUTHORIZATION_FAILED)
-    described: DescribedGroup = context.services.groups.consumer_describe(group_id)
+    try:
+        described: DescribedGroup = context.services.groups.consumer_describe(group_id)
+    except KafkaError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.code)
     if described.error_code:
         return described
     topics = {

@@ -10,7 +10,8 @@ state       | a group as its records say, and how one record changes it
 member      | one member
 reconcile   | a member's next step towards the target: the table of states
 target      | group epoch and target assignment
-topics      | what of the cluster's topics a group sees; patterns
+catalog     | the cluster's topics
+topics      | what of them a group sees; patterns
 heartbeat   | what a member asks and is answered
 departure   | members that leave, are silent or too slow
 group       | all of it as one group among the coordinator's, its timers and writes

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pybroker.coordinator.consumer import checks
+from pybroker.coordinator.consumer.catalog import TopicCatalog
 from pybroker.coordinator.consumer.member import LEAVING_FOR_A_WHILE
 from pybroker.coordinator.consumer.state import Draft, GroupState
 from pybroker.coordinator.consumer.target import forget_regex
-from pybroker.coordinator.consumer.topics import TopicCatalog, topics_hash
+from pybroker.coordinator.consumer.topics import topics_hash
 from pybroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 logger = logging.getLogger(__name__)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pybroker.coordinator.consumer.catalog import TopicCatalog
 from pybroker.coordinator.consumer.group import ConsumerGroup
 from pybroker.coordinator.consumer.member import Member
 from pybroker.coordinator.consumer.target import assignor_of
-from pybroker.coordinator.consumer.topics import TopicCatalog
 from pybroker.protocol.messages.consumer_group_describe import (
     Assignment,
     DescribedGroup,

@@ -3,8 +3,8 @@ int16 version, then the message. A version that is not known yet reads as the ne
 
 from __future__ import annotations
 
+from pybroker.coordinator.consumer.catalog import TopicCatalog
 from pybroker.coordinator.consumer.member import Owned
-from pybroker.coordinator.consumer.topics import TopicCatalog
 from pybroker.protocol import codec
 from pybroker.protocol.codec import DecodeError
 from pybroker.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition

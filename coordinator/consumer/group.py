@@ -21,12 +21,12 @@ from typing import Any, Protocol
 
 from pybroker.coordinator.classic_table import WRITE_FAILED
 from pybroker.coordinator.consumer import checks
+from pybroker.coordinator.consumer.catalog import TopicCatalog
 from pybroker.coordinator.consumer.departure import remove
 from pybroker.coordinator.consumer.heartbeat import Surroundings
 from pybroker.coordinator.consumer.member import Member, State
 from pybroker.coordinator.consumer.settings import ConsumerRules
 from pybroker.coordinator.consumer.state import Draft, GroupState
-from pybroker.coordinator.consumer.topics import TopicCatalog
 from pybroker.coordinator.effects import Effects, TimerKey
 from pybroker.coordinator.group import CONSUMER
 from pybroker.coordinator.records import Record

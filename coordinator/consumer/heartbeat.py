@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pybroker.coordinator.consumer import checks
+from pybroker.coordinator.consumer.catalog import TopicCatalog
 from pybroker.coordinator.consumer.member import JOINING, Member, same_partitions
 from pybroker.coordinator.consumer.reconcile import Reported, reconcile
 from pybroker.coordinator.consumer.settings import ConsumerRules
@@ -19,7 +20,7 @@ from pybroker.coordinator.consumer.target import (
     update_regexes,
     update_target,
 )
-from pybroker.coordinator.consumer.topics import TopicCatalog, compile_regex
+from pybroker.coordinator.consumer.topics import compile_regex
 from pybroker.protocol.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

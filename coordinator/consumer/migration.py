@@ -18,6 +18,7 @@ from pybroker.coordinator.classic_join import refused
 from pybroker.coordinator.classic_members import Member as ClassicMember
 from pybroker.coordinator.classic_members import Members
 from pybroker.coordinator.classic_table import State as ClassicState
+from pybroker.coordinator.consumer.catalog import TopicCatalog
 from pybroker.coordinator.consumer.embedded import (
     CONSUMER_PROTOCOL,
     read_assignment,
@@ -28,7 +29,7 @@ from pybroker.coordinator.consumer.group import ConsumerGroup, Plan
 from pybroker.coordinator.consumer.member import Classic, Member
 from pybroker.coordinator.consumer.settings import ConsumerRules
 from pybroker.coordinator.consumer.state import Draft, GroupState
-from pybroker.coordinator.consumer.topics import TopicCatalog, topics_hash
+from pybroker.coordinator.consumer.topics import topics_hash
 from pybroker.coordinator.effects import Effects, TimerKey
 from pybroker.coordinator.group import Group
 from pybroker.coordinator.records import Record

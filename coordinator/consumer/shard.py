@@ -8,6 +8,7 @@ from typing import Any
 from pybroker.coordinator.classic import ClassicGroup
 from pybroker.coordinator.classic_join import Join
 from pybroker.coordinator.consumer import checks, classic
+from pybroker.coordinator.consumer.catalog import TopicCatalog
 from pybroker.coordinator.consumer.departure import leave_for_a_while, leaving_member
 from pybroker.coordinator.consumer.describe import describe
 from pybroker.coordinator.consumer.group import ConsumerGroup, Plan
@@ -16,7 +17,6 @@ from pybroker.coordinator.consumer.member import JOINING, LEAVING_FOR_A_WHILE
 from pybroker.coordinator.consumer.migration import Migration
 from pybroker.coordinator.consumer.settings import ConsumerRules
 from pybroker.coordinator.consumer.state import Draft
-from pybroker.coordinator.consumer.topics import TopicCatalog
 from pybroker.coordinator.effects import Effects, Reply, ignore
 from pybroker.coordinator.group import Group
 from pybroker.coordinator.records import Record

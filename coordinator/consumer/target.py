@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pybroker.coordinator.assignors.spec import Subscriber
+from pybroker.coordinator.consumer.catalog import TopicCatalog
 from pybroker.coordinator.consumer.member import Member
 from pybroker.coordinator.consumer.settings import ConsumerRules
 from pybroker.coordinator.consumer.state import Draft, GroupState, Resolved, Wanted
-from pybroker.coordinator.consumer.topics import TopicCatalog, resolve_regex, topics_hash
+from pybroker.coordinator.consumer.topics import resolve_regex, topics_hash
 
 REGEX_MIN_AGE_MS = 10_000  # patterns are not resolved again sooner than that
 

@@ -5,28 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
+from pybroker.coordinator.consumer.catalog import TopicCatalog
 from pybroker.protocol.errors import Errors, KafkaError
-
-
-class Topic(NamedTuple):
-    topic_id: bytes
-    partitions: int
-
-
-class TopicCatalog(Protocol):
-    """The topics of the cluster, as the broker hands them in."""
-
-    @property
-    def version(self) -> int:
-        """Grows with every topic that comes, goes or changes."""
-
-    def topic(self, name: str) -> Topic | None: ...
-
-    def name_of(self, topic_id: bytes) -> str | None: ...
-
-    def names(self) -> Iterable[str]: ...
 
 
 def topics_hash(names: Iterable[str], catalog: TopicCatalog) -> int:

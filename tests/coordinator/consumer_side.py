@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from pybroker.coordinator.classic_join import Join
+from pybroker.coordinator.consumer.catalog import Topic
 from pybroker.coordinator.consumer.heartbeat import Beat
 from pybroker.coordinator.consumer.settings import ConsumerRules, ConsumerSettings
 from pybroker.coordinator.consumer.shard import ConsumerGroups
-from pybroker.coordinator.consumer.topics import Topic
 from pybroker.coordinator.effects import Reply
 from pybroker.coordinator.group import Group
 from pybroker.coordinator.offsets import CommittedOffset

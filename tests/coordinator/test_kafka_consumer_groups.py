@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pybroker.coordinator import records
-from pybroker.coordinator.consumer.topics import Topic
+from pybroker.coordinator.consumer.catalog import Topic
 from pybroker.coordinator.effects import Effects
 from pybroker.protocol import codec
 from pybroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
