@@ -1,4 +1,8 @@
-"""DeleteGroups (API key 42, versions 0-2; 1 throttles after answering, 2 is flexible): forget groups without members.
+"""DeleteGroups (API key 42): forget groups without members.
+
+versions | what they add
+-------- | ---------------------------------------------------------------------------------------------
+0-2      | 1 throttles after answering; 2 flexible
 
 NON_EMPTY_GROUP for those that have members, GROUP_ID_NOT_FOUND for those that are not there.
 """

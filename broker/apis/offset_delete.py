@@ -1,4 +1,8 @@
-"""OffsetDelete (API key 47, version 0): forget committed offsets of single partitions (KIP-496).
+"""OffsetDelete (API key 47): forget committed offsets of single partitions (KIP-496).
+
+versions | what they add
+-------- | ---------------------------------------------------------------------------------------------
+0        | all of it
 
 A topic that a member of a live group subscribes to is GROUP_SUBSCRIBED_TO_TOPIC; live groups that are no consumers'
 groups are NON_EMPTY_GROUP as a whole.
