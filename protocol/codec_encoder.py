@@ -15,6 +15,8 @@ def encoder_source(cls: type[Struct], version: int) -> tuple[str, dict[str, Any]
     writer.line(1, "out = bytearray()")
     writer.line(1, "parts = [out]")
     writer.struct(1, cls, "m", "out")
+    if writer.splits:
+        writer.line(1, "if not out: parts.pop()")
     writer.line(1, "return parts")
     return "\n".join(["def run(m):", *writer.lines]), writer.scope
 
@@ -27,6 +29,7 @@ class _Writer:
         self.flexible = flexible
         self.lines: list[str] = []
         self.count = 0
+        self.splits = False  # the message has Records, behind which a new part begins
         self.scope: dict[str, Any] = {"put_uvarint": put_uvarint, "put_tags": put_tags, "pack": struct.pack}
 
     def line(self, depth: int, text: str) -> None:
@@ -145,6 +148,7 @@ class _Writer:
             value = raw
         self.length(depth, flexible, code, f"len({value})", out)
         if kind == "Records":
+            self.splits = True
             self.line(depth, f"parts.append({value})")
             self.line(depth, f"{out} = bytearray()")
             self.line(depth, f"parts.append({out})")
