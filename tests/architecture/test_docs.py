@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.broker.cli import COMMANDS
+from pybroker.broker.cli import main
 from pybroker.broker.kafka_apis import HANDLERS
 from pybroker.config import definitions
 from pybroker.config.topic import TOPIC_SETTINGS
@@ -18,8 +18,6 @@ from tests.architecture.rooms import ROOMS, ROOT
 
 DOCUMENTS = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").rglob("*.md")})
 ENTRIES = {*ROOMS, "docs", "bench", "tests", ".ci"}
-# Commands and their words that a document may show; `pybroker` commands themselves are asked of the parser.
-OWN_COMMANDS = {"start", "config", *COMMANDS}
 
 CODE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -56,9 +54,16 @@ class TestDocument:
         named = [span for span in _spans(document) if FILE.fullmatch(span) and span.partition("/")[0] in ENTRIES]
         assert not [name for name in named if not (ROOT / name).exists()]
 
-    def test_commands_exist(self, document: Path) -> None:
-        wrong = [words for words in _command_lines(document) if words and words[0] not in OWN_COMMANDS]
-        assert not wrong
+    def test_commands_exist(self, document: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """Commands, their actions and their options, as the command line's own help knows them."""
+        for words in _command_lines(document):
+            named = [word for word in words[:2] if re.fullmatch("[a-z-]+", word) and not word.startswith("-")]
+            with pytest.raises(SystemExit) as ended:
+                main([*named, "--help"])
+            assert ended.value.code == 0, f"{document.name} names `pybroker {' '.join(words)}`"
+            known = capsys.readouterr().out
+            options = [word.partition("=")[0] for word in words if word.startswith("--")]
+            assert not [option for option in options if option not in known], words
 
     def test_settings_exist(self, document: Path) -> None:
         """What follows --override, and `a.b.c=value`: a setting of the broker, of a topic, or of a client."""
