@@ -16,7 +16,7 @@ from tests.support.wire import Closed
 
 pytestmark = pytest.mark.timeout(1200)
 
-ROUNDS, LONG_ROUNDS = 5, 100
+ROUNDS, LONG_ROUNDS = 5, 40
 TOPIC = "moving"
 SEGMENTS = {"segment_bytes": "65536", "index_interval_bytes": "1024", "segment_index_bytes": "65536"}
 
