@@ -22,6 +22,7 @@ ENTRIES = {*ROOMS, "docs", "bench", "tests", ".ci"}
 CODE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+SETTING = re.compile(r"[a-z]+(?:\.[a-z]+){2,}(?:=.*)?")
 FILE = re.compile(r"(?:[\w.-]+/)+[\w.-]*\.(?:py|md|sh|txt|toml)|(?:[\w.-]+/)+")
 
 
@@ -66,9 +67,10 @@ class TestDocument:
             assert not [option for option in options if option not in known], words
 
     def test_settings_exist(self, document: Path) -> None:
-        """What follows --override, and `a.b.c=value`: a setting of the broker, of a topic, or of a client."""
+        """What follows --override, and `a.b.c` or `a.b.c=value`: settings of the broker or of a topic."""
         text = document.read_text(encoding="utf-8")
         named = set(re.findall(r"--override[ =]([a-z]+(?:\.[a-z]+)+)=", text))
+        named |= {span.partition("=")[0] for span in _spans(document) if SETTING.fullmatch(span)}
         assert not named - _known_settings()
 
 
