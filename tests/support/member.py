@@ -115,8 +115,8 @@ def kafka_python(settings: dict[str, Any]) -> None:
     )
     assignment = Assignment()
     while not stopping:
-        # A leader whose poll ends while it joins again because of new metadata forgets that it was joining (kafka-python
-        # 3.0): so no short polls.
+        # A leader whose poll ends while it joins again because of new metadata forgets that it was joining
+        # (kafka-python 3.0): so no short polls.
         batch = consumer.poll(2000, max_records=100)
         assignment.now(each.partition for each in consumer.assignment())
         offsets = by_partition((each.partition, each.offset) for messages in batch.values() for each in messages)
