@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRODUCE = 0
-# Long polls and waits for replicas or members: parked in a purgatory, they take no share of queued.max.requests.
+# Long polls and waits for replicas or members: they are parked and take no share of queued.max.requests.
 PARKED = frozenset({PRODUCE, 1, 11, 14, 78})  # Produce, Fetch, JoinGroup, SyncGroup, ShareFetch
 
 REQUESTS_A_WAKE_UP = 64
