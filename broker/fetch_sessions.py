@@ -112,7 +112,12 @@ class FetchSession:
         """
         chosen = []
         for ask, data in answers:
-            busy = bool(data.records) or data.error_code != 0 or data.diverging_epoch.epoch >= 0
+            busy = (
+                bool(data.records)
+                or data.error_code != 0
+                or data.diverging_epoch.epoch >= 0
+                or data.preferred_read_replica >= 0
+            )
             moved = data.high_watermark != ask.sent_watermark or data.log_start_offset != ask.sent_log_start
             if busy or moved or self.full:
                 ask.sent_watermark, ask.sent_log_start = data.high_watermark, data.log_start_offset

@@ -15,6 +15,7 @@ from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
 from pybroker.protocol.timer import Timer, TimerTask
 from pybroker.protocol.uuids import ZERO_UUID
+from pybroker.replication.leader import NEVER_MS
 from pybroker.replication.partition import Partition
 from pybroker.storage.files import FileSlice, WouldBlock
 
@@ -36,7 +37,7 @@ class Ask:
     """
 
     __slots__ = (
-        "at_end", "bytes_seen", "index", "last_fetched_epoch", "leader_epoch", "log_start_offset", "max_bytes",
+        "at_end", "bytes_seen", "epoch_seen", "index", "last_fetched_epoch", "leader_epoch", "log_start_offset", "max_bytes",
         "offset", "owner", "sent_log_start", "sent_watermark", "topic", "topic_id", "watching",
     )  # fmt: skip
 
@@ -48,6 +49,7 @@ class Ask:
         self.owner: Ready | None = None
         self.at_end = False  # the last read found nothing because there is nothing, not for want of room
         self.bytes_seen = 0
+        self.epoch_seen = -1
         self.sent_watermark = -1
         self.sent_log_start = -1
         self.offset = wanted.fetch_offset
@@ -89,11 +91,14 @@ class Ask:
 class FetchParameters:
     """What a Fetch says once for all its partitions."""
 
-    __slots__ = ("hard_limit", "isolation", "max_bytes", "max_wait_ms", "min_bytes", "replica_id", "with_epochs")
+    __slots__ = (
+        "any_replica", "hard_limit", "isolation", "max_bytes", "max_wait_ms", "min_bytes", "rack", "replica_id",
+        "with_epochs",
+    )  # fmt: skip
 
     def __init__(
         self, replica_id: int, max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int, hard_limit: bool,
-        with_epochs: bool,
+        with_epochs: bool, any_replica: bool = False, rack: str = "",
     ) -> None:  # fmt: skip
         self.replica_id = replica_id
         self.max_wait_ms = max_wait_ms
@@ -102,6 +107,8 @@ class FetchParameters:
         self.isolation = isolation
         self.hard_limit = hard_limit  # Fetch 0-2: a first batch above the limit is cut, not sent whole
         self.with_epochs = with_epochs  # Fetch 12+: answer a diverging epoch
+        self.any_replica = any_replica  # Fetch 11+: consumers may read from followers
+        self.rack = rack  # the consumer's client.rack, "" for none
 
     @property
     def is_follower(self) -> bool:
@@ -126,21 +133,31 @@ class Round:
 
 
 Lookup = Callable[[str, int], Partition]
+Prefer = Callable[[Partition, int, str], int | None]
 
 
 class PartitionReader:
     """Reads asks from the partitions that `lookup` finds (ReplicaManager.partition)."""
 
-    __slots__ = ("_lookup", "_now_ms")
+    __slots__ = ("_last_fetch_ms", "_lookup", "_now_ms", "_prefer")
 
-    def __init__(self, lookup: Lookup, now_ms: Callable[[], int]) -> None:
+    def __init__(self, lookup: Lookup, now_ms: Callable[[], int], prefer: Prefer | None = None) -> None:
+        """`prefer` names the replica that a consumer had better read from, None for this one (KIP-392)."""
         self._lookup = lookup
         self._now_ms = now_ms
+        self._prefer = prefer
+        self._last_fetch_ms: dict[int, int] = {}
+
+    def last_fetch_ms(self, replica_id: int) -> int:
+        """When a broker last fetched anything here."""
+        return self._last_fetch_ms.get(replica_id, NEVER_MS)
 
     def read(self, asks: Iterable[Ask], parameters: FetchParameters, owner: Ready, *, blocking: bool = False) -> Round:
         """Read every ask within the request's limits (KIP-74). WouldBlock where a read isn't in the page cache."""
         result = Round()
         left = parameters.max_bytes
+        if parameters.is_follower:
+            self._last_fetch_ms[parameters.replica_id] = self._now_ms()
         try:
             for ask in asks:
                 min_one = not parameters.hard_limit and result.bytes == 0
@@ -149,7 +166,7 @@ class PartitionReader:
                 size = len(data.records or NO_BYTES)
                 result.bytes += size
                 left -= size
-                if data.error_code or data.diverging_epoch.epoch >= 0:
+                if data.error_code or data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0:
                     result.urgent = True
         except WouldBlock:
             result.release()
@@ -164,8 +181,12 @@ class PartitionReader:
             if not ask.topic and ask.topic_id is not ZERO_UUID:
                 raise KafkaError(Errors.UNKNOWN_TOPIC_ID)
             partition = self._lookup(ask.topic, ask.index)
-            partition.check_leader(ask.leader_epoch)
+            if parameters.any_replica and not parameters.is_follower:
+                partition.check_readable(ask.leader_epoch)
+            else:
+                partition.check_leader(ask.leader_epoch)
             ask.watch(partition, owner)
+            ask.epoch_seen = partition.leader_epoch
             if ask.max_bytes < 0 or parameters.max_bytes < 0:
                 raise KafkaError(Errors.UNKNOWN_SERVER_ERROR)
             return self._read_log(ask, partition, parameters, left, min_one, blocking)
@@ -179,10 +200,6 @@ class PartitionReader:
         self, ask: Ask, partition: Partition, parameters: FetchParameters, left: int, min_one: bool, blocking: bool
     ) -> PartitionData:
         log = partition.log
-        if parameters.is_follower:
-            partition.record_follower_fetch(
-                parameters.replica_id, ask.offset, ask.log_start_offset, self._now_ms()
-            )
         committed = parameters.isolation == READ_COMMITTED
         watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
         end = log.log_end_offset if parameters.is_follower else stable if committed else watermark
@@ -194,8 +211,19 @@ class PartitionReader:
         ask.at_end = ask.offset == end
         if parameters.with_epochs and ask.last_fetched_epoch >= 0:
             epoch, epoch_end = log.end_offset_for_epoch(ask.last_fetched_epoch)
+            if epoch_end < 0 and parameters.is_follower:
+                raise KafkaError(Errors.OFFSET_OUT_OF_RANGE)  # nothing to compare with: it has to cut its log
             if epoch_end >= 0 and (epoch < ask.last_fetched_epoch or epoch_end < ask.offset):
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=epoch_end)
+                return data
+        if parameters.is_follower and start <= ask.offset <= end:
+            # Only now: a follower whose log is another one has not got what its offset claims.
+            partition.record_follower_fetch(parameters.replica_id, ask.offset, ask.log_start_offset, self._now_ms())
+            data.high_watermark, data.last_stable_offset = log.high_watermark, log.last_stable_offset
+        elif parameters.rack and self._prefer is not None and partition.leader is not None:
+            better = self._prefer(partition, ask.offset, parameters.rack)
+            if better is not None:
+                data.preferred_read_replica = better
                 return data
         if ask.at_end:
             return data
@@ -232,7 +260,7 @@ class WaitingFetch:
     def progress(self, ask: Ask) -> None:
         """An ask's partition has moved: answer if that may be enough. Errors and moved leaders answer at once."""
         partition = ask.watching
-        if partition is None or partition.leader is None:
+        if partition is None or partition.leader_epoch != ask.epoch_seen or partition.leader_id < 0:
             self._wake()
             return
         self._bytes += partition.bytes_in - ask.bytes_seen

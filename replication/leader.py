@@ -1,7 +1,8 @@
 """What a partition's leader knows of its replicas, and what follows from it. No I/O: time and offsets are arguments.
 
 High watermark: the smallest log end offset over the maximal ISR, which is the committed ISR plus what an expansion or
-shrink in flight would keep; it never goes back within a leader epoch (Kafka's Partition, KIP-497).
+shrink in flight would keep; it never goes back within a leader epoch (Kafka's Partition, KIP-497). It waits as well for
+followers that have caught up and are about to join: under load they would not reach it otherwise.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 NO_OFFSET = -1
+NEVER_MS = -(1 << 62)
 
 
 class FollowerProgress:
@@ -20,8 +22,8 @@ class FollowerProgress:
         self.log_end_offset = NO_OFFSET
         self.log_start_offset = NO_OFFSET
         self.leader_end_at_last_fetch = NO_OFFSET
-        self.last_fetch_ms = 0
-        self.last_caught_up_ms = now_ms if caught_up else 0
+        self.last_fetch_ms = NEVER_MS
+        self.last_caught_up_ms = now_ms if caught_up else NEVER_MS
 
     def record_fetch(self, fetch_offset: int, log_start_offset: int, leader_end: int, now_ms: int) -> None:
         """A fetch at `fetch_offset` says that all before it is in the follower's log.
@@ -45,7 +47,10 @@ class LeaderState:
     `isr` is the committed in-sync set, `in_flight` the one proposed to the controller and not yet answered.
     """
 
-    __slots__ = ("epoch_start_offset", "followers", "in_flight", "isr", "leader_epoch", "local_id", "maximal_isr")
+    __slots__ = (
+        "epoch_start_offset", "followers", "holding", "in_flight", "isr", "joining", "leader_epoch", "local_id",
+        "maximal_isr",
+    )  # fmt: skip
 
     def __init__(
         self, local_id: int, leader_epoch: int, epoch_start_offset: int, replicas: Iterable[int], isr: Iterable[int],
@@ -57,6 +62,8 @@ class LeaderState:
         self.isr = frozenset(isr)
         self.in_flight: frozenset[int] | None = None
         self.maximal_isr = self.isr
+        self.joining: frozenset[int] = frozenset()  # outside the maximal ISR, but caught up
+        self.holding = self.isr  # those whose log ends hold the high watermark back
         self.followers = {
             replica: FollowerProgress(now_ms, replica in self.isr) for replica in replicas if replica != local_id
         }
@@ -67,6 +74,7 @@ class LeaderState:
         self.commit_isr(isr)
         for gone in self.followers.keys() - wanted:
             del self.followers[gone]
+        self.joining &= wanted
         for new in wanted - self.followers.keys():
             self.followers[new] = FollowerProgress(now_ms, new in self.isr)
 
@@ -74,18 +82,34 @@ class LeaderState:
         """An ISR change is on its way to the controller: until it is answered the larger set holds the watermark."""
         self.in_flight = frozenset(isr)
         self.maximal_isr = self.isr | self.in_flight
+        self._hold()
 
     def commit_isr(self, isr: Iterable[int]) -> None:
         """The controller's word on the ISR; ends whatever was in flight."""
         self.isr = frozenset(isr)
         self.in_flight = None
         self.maximal_isr = self.isr
+        self._hold()
+
+    def _hold(self) -> None:
+        self.joining -= self.maximal_isr
+        self.holding = self.maximal_isr | self.joining
+
+    def judge_outsider(self, replica: int, now_ms: int, lag_max_ms: int) -> None:
+        """A follower outside the ISR holds the watermark as long as it keeps up, so that it can join."""
+        if replica in self.maximal_isr:
+            return
+        progress = self.followers[replica]
+        keeps_up = now_ms - progress.last_caught_up_ms <= lag_max_ms
+        if keeps_up != (replica in self.joining):
+            self.joining ^= {replica}
+            self._hold()
 
     def high_watermark(self, local_end: int, current: int) -> int:
         """The high watermark given this log's end offset; never below `current`."""
         lowest = local_end
         for replica, progress in self.followers.items():
-            if replica in self.maximal_isr and progress.log_end_offset < lowest:
+            if replica in self.holding and progress.log_end_offset < lowest:
                 lowest = progress.log_end_offset
         return max(lowest, current)
 
@@ -104,6 +128,13 @@ class LeaderState:
             and progress.log_end_offset != local_end
             and now_ms - progress.last_caught_up_ms > lag_max_ms
         )
+
+    def fetched_lately(self, replica: int, local_end: int, at_ms: int) -> None:
+        """The replica fetched at `at_ms`, from this broker if not from this partition, whose end it may have already:
+        in a session a partition without news is not looked at."""
+        progress = self.followers[replica]
+        if progress.log_end_offset == local_end:
+            progress.last_caught_up_ms = max(progress.last_caught_up_ms, at_ms)
 
     def may_join_isr(self, replica: int, high_watermark: int) -> bool:
         """A follower outside the ISR joins once it has the high watermark and the start of this leader's epoch."""

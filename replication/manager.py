@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pybroker.protocol.clock import Clock
 from pybroker.protocol.errors import Errors, KafkaError
@@ -28,7 +28,7 @@ from pybroker.protocol.messages.stop_replica import (
 from pybroker.protocol.pace import Pace
 from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.uuids import ZERO_UUID
-from pybroker.replication.partition import Partition
+from pybroker.replication.partition import IsrKeeper, Partition
 
 if TYPE_CHECKING:
     from pybroker.storage.log_manager import LogManager
@@ -38,6 +38,16 @@ logger = logging.getLogger(__name__)
 # A StopReplica with this epoch deletes whatever the replica's own epoch is (Kafka's EpochDuringDelete).
 EPOCH_DURING_DELETE = -2
 NO_EPOCH = -1
+
+
+class Fetchers(Protocol):
+    """Brings followed partitions from their leaders (fetcher.ReplicaFetchers)."""
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch it from its leader, in its leader epoch."""
+
+    def stop(self, partition: Partition) -> None:
+        """Fetch it no more; harmless where it was not fetched."""
 
 
 class ReplicaManager:
@@ -59,6 +69,10 @@ class ReplicaManager:
         self._clock = clock
         self._known_to_cluster = known_to_cluster
         self._topic_overrides = topic_overrides
+        self._fetchers: Fetchers | None = None
+        self._isr_keeper: IsrKeeper | None = None
+        # Where leaders are to be reached by their followers: (host, port), as the controller told.
+        self.leader_addresses: dict[int, tuple[str, int]] = {}
         self._offline: set[TopicPartition] = set()
         # Told of every partition that got a leader, another one, or went away (`partition.leader` is None then).
         self.listeners: list[Callable[[Partition], None]] = []
@@ -66,6 +80,10 @@ class ReplicaManager:
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self.topics.values():
             yield from partitions.values()
+
+    def replicate(self, fetchers: Fetchers, isr_keeper: IsrKeeper) -> None:
+        """From now on follow others and keep ISRs. Call it before the controller's first order."""
+        self._fetchers, self._isr_keeper = fetchers, isr_keeper
 
     def partition(self, topic: str, index: int) -> Partition:
         """The hosted partition. Raises KafkaError: KAFKA_STORAGE_ERROR where its directory is offline,
@@ -88,6 +106,8 @@ class ReplicaManager:
         if request.controller_epoch < self.controller_epoch:
             return LeaderAndIsrResponse(error_code=Errors.STALE_CONTROLLER_EPOCH)
         self.controller_epoch = request.controller_epoch
+        for leader in request.live_leaders:
+            self.leader_addresses[leader.broker_id] = leader.host_name, leader.port
         pace = Pace()
         topics = []
         for topic in request.topic_states:
@@ -111,10 +131,14 @@ class ReplicaManager:
                 return Errors.INCONSISTENT_TOPIC_ID
             if state.leader_epoch <= current.leader_epoch:
                 return Errors.STALE_CONTROLLER_EPOCH
+            if self._fetchers is not None:
+                self._fetchers.stop(current)
             if state.leader == self.broker_id:
                 current.make_leader(state, self._clock.monotonic_ms())
             else:
                 current.make_follower(state)
+                if self._fetchers is not None and state.leader >= 0:
+                    self._fetchers.follow(current)
             self._tell(current)
         except KafkaError as error:
             return error.code
@@ -128,11 +152,18 @@ class ReplicaManager:
         for listener in self.listeners:
             listener(partition)
 
+    def _resign(self, partition: Partition) -> None:
+        if self._fetchers is not None:
+            self._fetchers.stop(partition)
+        partition.resign()
+        self._tell(partition)
+
     def _host(self, topic: LeaderAndIsrTopicState, index: int) -> Partition:
         log = self._log_manager.get_or_create(
             TopicPartition(topic.topic_name, index), topic.topic_id, self._topic_overrides(topic.topic_name)
         )
         partition = Partition(topic.topic_name, index, topic.topic_id, log, self.broker_id)
+        partition.isr_keeper = self._isr_keeper
         self.topics.setdefault(topic.topic_name, {})[index] = partition
         return partition
 
@@ -165,9 +196,7 @@ class ReplicaManager:
             del partitions[index]
             if not partitions:
                 del self.topics[topic]
-            current.leader = None
-            current.tell_watchers()
-            self._tell(current)
+            self._resign(current)
         if state.delete_partition:
             self._offline.discard(TopicPartition(topic, index))
             self._log_manager.delete(TopicPartition(topic, index))
@@ -181,6 +210,4 @@ class ReplicaManager:
             self._offline.add(topic_partition)
             partition = self.topics.get(topic_partition.topic, {}).pop(topic_partition.partition, None)
             if partition is not None:
-                partition.leader = None
-                partition.tell_watchers()
-                self._tell(partition)
+                self._resign(partition)

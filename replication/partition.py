@@ -6,7 +6,7 @@ the high watermark) are in one place. Whatever a reader may see moves only in `a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker.protocol.errors import Errors, KafkaError
@@ -28,11 +28,21 @@ class Watcher(Protocol):
     def partition_moved(self, partition: Partition) -> None: ...
 
 
+class IsrKeeper(Protocol):
+    """Asks the controller for other in-sync sets (isr.IsrChanges)."""
+
+    lag_max_ms: int
+
+    def consider(self, partition: Partition) -> None:
+        """Followers outside the ISR may be fit to join it."""
+
+
 class Partition:
-    """State of one hosted partition. `leader` is None unless this broker leads it."""
+    """State of one hosted partition. `leader` is None unless this broker leads it. Without an `isr_keeper` the
+    controller alone changes the ISR."""
 
     __slots__ = (
-        "bytes_in", "index", "isr", "leader", "leader_epoch", "leader_id", "local_id", "log",
+        "bytes_in", "index", "isr", "isr_keeper", "leader", "leader_epoch", "leader_id", "local_id", "log",
         "partition_epoch", "replicas", "topic", "topic_id", "watchers",
     )  # fmt: skip
 
@@ -48,6 +58,7 @@ class Partition:
         self.partition_epoch = NO_EPOCH
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
+        self.isr_keeper: IsrKeeper | None = None
         self.watchers: dict[Watcher, None] = {}
         self.bytes_in = 0  # appended since this broker hosts the partition
 
@@ -81,6 +92,20 @@ class Partition:
         self.tell_watchers()
         return changed
 
+    def resign(self) -> None:
+        """This broker holds the partition no more."""
+        self.leader = None
+        self.leader_id = NO_LEADER
+        self.tell_watchers()
+
+    def commit_isr(self, isr: Iterable[int], partition_epoch: int) -> None:
+        """The controller has written this ISR."""
+        self.isr = tuple(isr)
+        self.partition_epoch = partition_epoch
+        if self.leader is not None:
+            self.leader.commit_isr(self.isr)
+            self.advance()
+
     def _adopt(self, state: LeaderAndIsrPartitionState) -> None:
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch
@@ -103,6 +128,13 @@ class Partition:
         if self.leader is None:
             raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
         return self.leader
+
+    def check_readable(self, current_leader_epoch: int) -> None:
+        """A consumer that knows of replicas (Fetch 11+, KIP-392) may read here. KafkaErrors as `check_epoch`, and
+        NOT_LEADER_OR_FOLLOWER where this broker follows nobody."""
+        self.check_epoch(current_leader_epoch)
+        if self.leader is None and self.leader_id == NO_LEADER:
+            raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -163,6 +195,12 @@ class Partition:
         if self.watchers:
             self.tell_watchers()
 
+    def followed(self, size: int) -> None:
+        """`size` bytes came from the leader, or the high watermark has moved: consumers may be reading here."""
+        self.bytes_in += size
+        if self.watchers:
+            self.tell_watchers()
+
     def tell_watchers(self) -> None:
         for watcher in tuple(self.watchers):
             watcher.partition_moved(self)
@@ -186,11 +224,17 @@ class Partition:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def record_follower_fetch(self, replica_id: int, fetch_offset: int, log_start_offset: int, now_ms: int) -> None:
-        """A follower's fetch tells how far it is; NOT_LEADER_OR_FOLLOWER where it holds no replica."""
-        progress = self.check_leader().followers.get(replica_id)
+        """A follower's fetch tells how far it is, once it is known that its log agrees with ours up to there.
+        NOT_LEADER_OR_FOLLOWER where it holds no replica."""
+        leader = self.check_leader()
+        progress = leader.followers.get(replica_id)
         if progress is None:
             raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
         progress.record_fetch(fetch_offset, log_start_offset, self.log.log_end_offset, now_ms)
+        keeper = self.isr_keeper
+        if keeper is not None and replica_id not in leader.maximal_isr:
+            leader.judge_outsider(replica_id, now_ms, keeper.lag_max_ms)
+            keeper.consider(self)
         self.advance()
 
     def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int) -> tuple[int, int]:

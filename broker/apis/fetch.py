@@ -83,6 +83,8 @@ def _parameters(services: Services, request: FetchRequest, version: int) -> Fetc
         isolation=request.isolation_level,
         hard_limit=version <= 2,
         with_epochs=version >= 12,
+        any_replica=version >= 11,
+        rack=request.rack_id,
     )
 
 
