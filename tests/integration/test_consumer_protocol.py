@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_groups import PARTITIONS, Group, lasting_port
 from tests.support import consumer_scripts, java
 from tests.support.broker import BrokerProcess, wait_until
+from tests.support.groups import PARTITIONS, Group, Member, come_and_go, lasting_port, making_groups, restart_static
 from tests.support.records import batch
 
 QUICK = {
@@ -37,21 +37,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def groups(broker: BrokerProcess) -> Iterator[MakeGroup]:
-    made: list[Group] = []
-
-    def make(assignor: str) -> Group:
-        made.append(new_group(broker, assignor))
-        return made[-1]
-
-    yield make
-    for group in made:
-        group.close()
-
-
-def new_group(broker: BrokerProcess, assignor: str) -> Group:
-    group = Group(broker, "confluent-kafka", assignor)
-    group.settings["protocol"] = "consumer"
-    return group
+    with making_groups(broker) as make:
+        yield lambda assignor: make("confluent-kafka", assignor, protocol="consumer")
 
 
 def state(group: Group) -> str:
@@ -69,52 +56,18 @@ def listed_type(group: Group) -> str:
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_members_come_and_go(groups: MakeGroup, assignor: str) -> None:
     group = groups(assignor)
-    group.produce()
-    first, second, third = group.start(), group.start(), group.start()
-    group.wait_settled()
-    group.wait_consumed()
-    wait_until(lambda: state(group) == "Stable", 10, "a stable group")
-
-    group.remove(second)
-    second.leave()
-    group.wait_settled()
-    group.produce()
-    group.wait_consumed()
-
-    group.remove(third)
-    third.kill()
-    group.wait_settled()
-    group.produce()
-    group.wait_consumed()
-    group.check_commits()
-
-    group.remove(first)
-    first.leave()
+    come_and_go(group)
     wait_until(lambda: state(group) == "Empty", 10, "an empty group")
 
 
 def test_a_static_member_restarts_without_a_rebalance(groups: MakeGroup) -> None:
-    group = groups("uniform")
-    group.produce()
-    stays, restarts = group.start("one"), group.start("two")
-    group.wait_settled()
-    group.wait_consumed()
-    before, changes = restarts.assigned, stays.changes()
-
-    group.remove(restarts)
-    restarts.leave()
-    again = group.start("two")
-    group.produce()
-    group.wait_consumed()
-    assert again.assigned == before
-    assert stays.changes() == changes
-    group.check_commits()
+    restart_static(groups("uniform"), Member.leave)
 
 
 def test_the_first_record_comes_within_a_second(groups: MakeGroup) -> None:
     group = groups("uniform")
     group.produce(1)
-    started = time.monotonic()
+    started = time.time()
     member = group.start()
     group.wait_consumed()
     first = next(each["at"] for each in member.events if each["event"] == "records")
@@ -157,22 +110,19 @@ def test_members_of_both_protocols_share_a_group(groups: MakeGroup) -> None:
 
 
 def test_a_group_survives_a_crash_of_the_broker(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data", QUICK, port=lasting_port()) as broker:
-        group = new_group(broker, "uniform")
-        try:
-            group.produce()
-            one, two = group.start(), group.start()
-            group.wait_settled()
-            group.wait_consumed()
-            before = one.assigned, two.assigned
-            broker.restart(kill=True)
-            group.produce()
-            group.wait_consumed()
-            group.check_commits()
-            assert (one.assigned, two.assigned) == before
-            assert state(group) == "Stable"
-        finally:
-            group.close()
+    with BrokerProcess(tmp_path / "data", QUICK, port=lasting_port()) as broker, making_groups(broker) as make:
+        group = make("confluent-kafka", "uniform", protocol="consumer")
+        group.produce()
+        one, two = group.start(), group.start()
+        group.wait_settled()
+        group.wait_consumed()
+        before = one.assigned, two.assigned
+        broker.restart(kill=True)
+        group.produce()
+        group.wait_consumed()
+        group.check_commits()
+        assert (one.assigned, two.assigned) == before
+        assert state(group) == "Stable"
 
 
 def test_subscription_by_pattern(broker: BrokerProcess) -> None:

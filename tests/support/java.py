@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.broker import ROOT
+
+MEMBER = ROOT / "tests" / "clients" / "java" / "Member.java"
 RELEASES = ("3.9.2", "4.3.1")
 CLASSES = {
     "TopicCommand": "org.apache.kafka.tools.TopicCommand",
@@ -64,9 +67,11 @@ def _fetch(release: str, folder: Path) -> None:
         raise RuntimeError(f"Maven could not fetch Apache Kafka {release}: {done.stdout[-500:]}")
 
 
-def need_java(release: str) -> None:
+def need_java(release: str, *, compiler: bool = False) -> None:
     """Skips (fails in CI) where the release's tools cannot run."""
     try:
+        if compiler and shutil.which("javac") is None:
+            raise RuntimeError("Java's compiler is missing")
         if shutil.which("java") is None:
             raise RuntimeError("Java is missing")
         jars(release)
@@ -74,12 +79,25 @@ def need_java(release: str) -> None:
         pytest.fail(str(error)) if os.environ.get("CI") else pytest.skip(str(error))
 
 
+def java(class_path: str, main: str) -> list[str]:
+    """The command that runs a main class which soon ends."""
+    return ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path, main]
+
+
+def member(release: str, folder: Path) -> list[str]:
+    """Kafka's consumer as a program, compiled into this folder: the command without the member's settings."""
+    class_path = f"{folder}:{jars(release)}/*"
+    command = ["javac", "-J-Xmx256m", "-cp", class_path, "-d", str(folder), str(MEMBER)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return java(class_path, "Member")
+
+
 def run_tool(release: str, tool: str, *arguments: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
     """Runs a tool to its end; its output is in .stdout (with stderr). AssertionError on an exit code other than 0."""
     name = MOVED.get((release, tool), CLASSES[tool])
-    command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars(release)}/*", name]
     done = subprocess.run(
-        [*command, *arguments],
+        [*java(f"{jars(release)}/*", name), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

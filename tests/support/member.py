@@ -1,8 +1,8 @@
 """A consumer in a process of its own: `python -m tests.support.member CLIENT SETTINGS` with SETTINGS as JSON:
-address, topic, group, assignor, session_ms, instance (group.instance.id or null).
+address, topic, group, assignor, session_ms, instance (group.instance.id or null), protocol (classic or consumer).
 
 It commits after every batch before it asks for the next, and writes what happens to its standard output, one JSON
-object a line with the monotonic time: {"event": "assigned", "partitions": [..]} whenever its assignment changed,
+object a line with the time in seconds: {"event": "assigned", "partitions": [..]} whenever its assignment changed,
 {"event": "records", "partition": p, "offsets": [..]}, {"event": "committed", "partition": p, "offset": o}.
 SIGTERM makes it leave the group and end.
 """
@@ -21,7 +21,7 @@ stopping = False
 
 
 def tell(event: str, **facts: Any) -> None:
-    print(json.dumps({"event": event, "at": time.monotonic()} | facts), flush=True)
+    print(json.dumps({"event": event, "at": time.time()} | facts), flush=True)
 
 
 def tell_batch(offsets: Mapping[int, list[int]]) -> None:
@@ -65,7 +65,7 @@ def confluent(settings: dict[str, Any]) -> None:
         "session.timeout.ms": settings["session_ms"],
         "heartbeat.interval.ms": settings["session_ms"] // 10,
     }
-    if settings.get("protocol") == "consumer":
+    if settings["protocol"] == "consumer":
         options = {
             key: value for key, value in options.items() if key not in ("session.timeout.ms", "heartbeat.interval.ms")
         }
