@@ -37,8 +37,8 @@ class Ask:
     """
 
     __slots__ = (
-        "at_end", "bytes_seen", "epoch_seen", "index", "last_fetched_epoch", "leader_epoch", "log_start_offset", "max_bytes",
-        "offset", "owner", "sent_log_start", "sent_watermark", "topic", "topic_id", "watching",
+        "at_end", "bytes_seen", "epoch_seen", "index", "last_fetched_epoch", "leader_epoch", "log_start_offset",
+        "max_bytes", "offset", "owner", "sent_log_start", "sent_watermark", "topic", "topic_id", "watching",
     )  # fmt: skip
 
     def __init__(self, topic: str, topic_id: bytes, wanted: FetchPartition) -> None:

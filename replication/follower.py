@@ -79,7 +79,9 @@ class Follower:
 
     __slots__ = ("_backoff_ms", "_failures", "error", "leader_epoch", "log", "retry_ms", "state", "tells_epochs")
 
-    def __init__(self, log: ReplicaLog, leader_epoch: int, *, tells_epochs: bool = True, backoff_ms: int = 1000) -> None:
+    def __init__(
+        self, log: ReplicaLog, leader_epoch: int, *, tells_epochs: bool = True, backoff_ms: int = 1000
+    ) -> None:
         self.log = log
         self.leader_epoch = leader_epoch
         self.tells_epochs = tells_epochs
