@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -34,9 +36,22 @@ def broker_environment() -> dict[str, str]:
     return inherited | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
-class BrokerProcess:
-    """A broker on a free port (or `port`), its data in data_dir; start() on entering, stop() on leaving the context.
+def free_port() -> int:
+    """A port that nobody listens on and no outgoing connection will be given: a broker can come back to it."""
+    while True:
+        port = random.SystemRandom().randrange(12_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
+
+class BrokerProcess:
+    """A broker with its data in data_dir, on a free port (or `port`; 0 lets the system choose).
+
+    start() on entering the context, stop() on leaving it.
     Its own output goes to data_dir/../<name>.out, over restarts. Leaving the context fails the test when the log
     shows a traceback, unless allow_traceback.
     """
@@ -45,7 +60,7 @@ class BrokerProcess:
         self,
         data_dir: Path | str,
         overrides: Mapping[str, Any] | None = None,
-        port: int = 0,
+        port: int | None = None,
         *,
         arguments: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
@@ -56,7 +71,7 @@ class BrokerProcess:
         self.overrides = dict(overrides or {})
         self.arguments, self.environment, self.start_timeout = arguments, dict(environment or {}), start_timeout
         self.allow_traceback = allow_traceback
-        self.wanted_port, self.port, self.host = port, 0, "127.0.0.1"
+        self.wanted_port, self.port, self.host = free_port() if port is None else port, 0, "127.0.0.1"
         self.ready: dict[str, Any] = {}
         self.output = self.data_dir.parent / f"{self.data_dir.name}.out"
         self.ready_file = self.data_dir.parent / f"{self.data_dir.name}.ready"
@@ -126,13 +141,6 @@ class BrokerProcess:
         """Stops (or kills) and starts again on the same port and data."""
         self.kill() if kill else self.stop()
         self.wanted_port = self.port or self.wanted_port
-        for _ in range(20):
-            try:
-                return self.start()
-            except StartFailed as error:  # meanwhile an outgoing connection of another test may have the port
-                if "Address already in use" not in str(error):
-                    raise
-                time.sleep(0.5)
         return self.start()
 
     def __enter__(self) -> BrokerProcess:
