@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pybroker.broker.cold import read_cold
 from pybroker.controller import paths
 from pybroker.coordinator.consumer.catalog import Topic
 from pybroker.coordinator.service import OFFSETS_TOPIC, GroupCoordinator
@@ -15,8 +16,6 @@ from pybroker.storage.files import FileSlice, WouldBlock
 from pybroker.storage.log import LATEST_PRODUCE, AppendInfo
 
 if TYPE_CHECKING:
-    import asyncio
-
     from pybroker.broker.metadata_cache import MetadataCache
     from pybroker.config import BrokerConfig
     from pybroker.controller.configs import ConfigRepository
@@ -36,12 +35,9 @@ _NOTHING: Mapping[str, str] = {}
 class TopicLogs:
     """The partitions of an internal topic that this broker leads (the coordinator's PartitionLogs)."""
 
-    def __init__(
-        self, topic: str, replicas: ReplicaManager, loop: asyncio.AbstractEventLoop, threads: Executor, acks: int
-    ) -> None:
+    def __init__(self, topic: str, replicas: ReplicaManager, threads: Executor, acks: int) -> None:
         self._topic = topic
         self._replicas = replicas
-        self._loop = loop
         self._threads = threads
         self._acks = acks
 
@@ -64,11 +60,9 @@ class TopicLogs:
     async def read(self, index: int, offset: int, max_bytes: int) -> bytes:
         log = self._led(index).log
         try:
-            return _read(log, offset, max_bytes, blocking=False)
-        except WouldBlock:
-            return await self._loop.run_in_executor(
-                self._threads, partial(_read, log, offset, max_bytes, blocking=True)
-            )
+            return _read(log, offset, max_bytes, False)
+        except WouldBlock as cold:
+            return await read_cold(self._threads, cold, partial(_read, log, offset, max_bytes))
 
     def watch(self, index: int, moved: Callable[[], None]) -> Callable[[], None]:
         watcher = _Watcher(moved)
@@ -93,7 +87,7 @@ async def _end_of(appending: Awaitable[AppendInfo]) -> int:
     return (await appending).last_offset + 1
 
 
-def _read(log: Log, offset: int, max_bytes: int, *, blocking: bool) -> bytes:
+def _read(log: Log, offset: int, max_bytes: int, blocking: bool) -> bytes:
     records = log.read(offset, max_bytes, max_offset=log.log_end_offset, blocking=blocking).records
     if isinstance(records, FileSlice):
         try:
@@ -173,13 +167,12 @@ def group_coordinator(
     cache: MetadataCache,
     clock: Clock,
     timer: Timer,
-    loop: asyncio.AbstractEventLoop,
     threads: Executor,
 ) -> GroupCoordinator:
     """The coordinator of groups; what it coordinates it is told by Coordination."""
     acks = config.int("offsets.commit.required.acks")
     coordinator = GroupCoordinator(
-        TopicLogs(OFFSETS_TOPIC, replicas, loop, threads, acks),
+        TopicLogs(OFFSETS_TOPIC, replicas, threads, acks),
         lambda: len(cache.partitions(OFFSETS_TOPIC)),
         GroupSettings.of(config),
         clock,

@@ -140,6 +140,7 @@ class Broker:
         """Build and start everything; returns when clients can come."""
         config = self.config
         directories = [Path(entry) for entry in config.log_dirs]
+        _raise_file_limit()
         logs = self.log_manager = LogManager(config, directories, self.clock, on_dir_failure=self._directory_failed)
         known_cluster_id = logs.open()
         self.store = await open_store(config, directories)
@@ -151,7 +152,7 @@ class Broker:
         await configs.load()
         self._follow_configs(configs, broker_id)
         logs.load(configs.topics())
-        _raise_file_limit(len(logs.logs))
+        _check_file_limit(len(logs.logs))
 
         services = self.services = self._services(broker_id, cluster_id, configs, logs)
         network = NetworkSettings.of(config)
@@ -181,9 +182,7 @@ class Broker:
         def build_groups() -> GroupCoordinator:
             from pybroker.broker.coordinators import group_coordinator
 
-            return group_coordinator(
-                config, configs, replicas, cache, self.clock, self.timer, self.loop, self.readers
-            )
+            return group_coordinator(config, configs, replicas, cache, self.clock, self.timer, self.readers)
 
         return Services(
             broker_id=broker_id,
@@ -343,11 +342,16 @@ def _node(config: BrokerConfig, broker_id: int, bound: tuple[Endpoint, ...]) -> 
     )
 
 
-def _raise_file_limit(partitions: int) -> None:
-    """As many open files as the system allows; a warning where the partitions alone need more."""
+def _raise_file_limit() -> None:
+    """As many open files as the system allows. Comes before the logs, which take their share of it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _check_file_limit(partitions: int) -> None:
+    """A warning where the partitions alone need more open files than there may be."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     needed = partitions * FILES_PER_PARTITION + FILES_ASIDE
     if hard != resource.RLIM_INFINITY and hard < needed:
         logger.warning(

@@ -6,16 +6,22 @@ drops its own reference, and the descriptor lives on until the last slice is sen
 The event loop must not wait for a disk, so it reads with preadv(RWF_NOWAIT), which fails where the page cache lacks the
 bytes: `WouldBlock` then tells the caller to have a thread pull them in. Where the system or the file system refuses
 that flag (macOS, tmpfs, overlayfs), a PageCache counts as cached what was appended or read lately, and nothing else.
+
+A log may have more segments than a process may have files. Those that are only read open their files when they are
+asked, and OpenFiles, one for all logs, has the least lately used close theirs again.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
+from typing import Protocol
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _REFUSED = frozenset((errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS))
@@ -24,6 +30,11 @@ _MOST_PROBES = 16
 _PIECE = 1 << 20  # what one blocking read takes from the disk
 _CHUNK_BITS = 20  # the fallback remembers whole chunks of 1 MiB
 _RECENT_BYTES = 256 << 20
+# Of one segment that is read: its log, and until Python 3.13 each of its two indexes, if mapped.
+_FILES_OF_READER = 1 if sys.version_info >= (3, 13) else 3
+_LIMIT_SHARE = 4  # readers get a quarter of the descriptors
+_FEWEST_READERS, _MOST_READERS = 16, 4096
+_MOST_PASSED_OVER = 16
 UNLIMITED = 1 << 62
 
 
@@ -48,15 +59,86 @@ class WouldBlock(Exception):
                 at += _PIECE
 
 
+class Reader(Protocol):
+    """Who has files open that it can open again at any time."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody else holds them too, so that letting go would close nothing."""
+
+    def release(self) -> None:
+        """Let go of them."""
+
+
+class OpenFiles:
+    """Who has files open for reading. Beyond `most` of them, the least lately used lets go of its own.
+
+    Those in use, by a slice that is being sent or a flush, are passed over: they count for as long as they are. For
+    one thread, the event loop's.
+    """
+
+    __slots__ = ("_readers", "most")
+
+    def __init__(self, most: int | None = None) -> None:
+        """`most` follows from the limit of open files (RLIMIT_NOFILE) where it is not given."""
+        self.most = most or _most_readers(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self._readers: dict[Reader, None] = {}  # least lately used first
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def __contains__(self, reader: Reader) -> bool:
+        return reader in self._readers
+
+    def used(self, reader: Reader) -> None:
+        """It has files open from now on, and has just used them."""
+        readers = self._readers
+        readers.pop(reader, None)
+        readers[reader] = None
+        if len(readers) > self.most:
+            self._close_some(reader)
+
+    def forget(self, reader: Reader) -> None:
+        """It has none open any more, or must keep them."""
+        self._readers.pop(reader, None)
+
+    def _close_some(self, latest: Reader) -> None:
+        excess = len(self._readers) - self.most
+        for reader in list(islice(self._readers, excess + _MOST_PASSED_OVER)):
+            if not excess or reader is latest:
+                return
+            del self._readers[reader]
+            if reader.in_use:
+                self._readers[reader] = None
+            else:
+                reader.release()
+                excess -= 1
+
+
+def _most_readers(limit: int) -> int:
+    """How many segments may have files open for reading under this limit of open files."""
+    if limit == resource.RLIM_INFINITY:
+        return _MOST_READERS
+    return max(_FEWEST_READERS, min(_MOST_READERS, limit // _LIMIT_SHARE // _FILES_OF_READER))
+
+
 class PageCache:
     """What may be read without waiting for the disk: the kernel's word, or else a memory of what was touched lately.
 
     `nowait=False` forces the fallback, which remembers at most `recent_bytes`, the least lately touched going first.
+    `open_files` are the readers of the files that are looked at through it.
     """
 
-    __slots__ = ("_most_chunks", "_numbers", "_recent", "nowait")
+    __slots__ = ("_most_chunks", "_numbers", "_recent", "nowait", "open_files")
 
-    def __init__(self, *, nowait: bool = bool(_NOWAIT), recent_bytes: int = _RECENT_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        nowait: bool = bool(_NOWAIT),
+        recent_bytes: int = _RECENT_BYTES,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        self.open_files = OpenFiles() if open_files is None else open_files
         self.nowait = nowait and bool(_NOWAIT)
         self._most_chunks = max(1, recent_bytes >> _CHUNK_BITS)
         self._recent: dict[tuple[int, int], None] = {}  # (number of the open file, chunk), oldest first
@@ -106,6 +188,11 @@ class OpenFile:
         """One more holder."""
         self._references += 1
         return self
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there is more than one holder."""
+        return self._references > 1
 
     def release(self) -> None:
         """One holder fewer; closes the descriptor after the last."""

@@ -103,9 +103,7 @@ def _finish_swap(directory: Path, swaps: list[str], config: LogConfig, cache: Pa
 def is_damaged(segment: Segment) -> bool:
     """Whether a segment's index files cannot be right, by their sizes and last entries."""
     try:
-        segment.offset_index.check()
-        segment.time_index.check()
-        segment.txn_index.check()
+        segment.check_indexes()
         _check_positions(segment)
     except (CorruptIndex, CorruptTransactionIndex) as error:
         logger.warning("%s; the indexes are rebuilt from the log", error)

@@ -1,6 +1,7 @@
 """One segment of a log: `<base offset>.log` with its two indexes and its transaction index (Kafka's LogSegment).
 
-The active segment is appended to, at known positions, so that a write that failed half-way is simply written over.
+The active segment is appended to, at known positions, so that a write that failed half-way is simply written over. Any
+other opens its files when it is read, and may lose them again to others (OpenFiles).
 Batches are never looked into here: their headers say all that indexes, rolling and reading need.
 
 Index rules (Kafka's): an offset index entry is made for a batch when more than index.interval.bytes were appended
@@ -158,17 +159,29 @@ class Segment:
 
     @property
     def file(self) -> OpenFile:
-        """The log file, opened on first use. OSError when it can't be."""
+        """The log file, opened when needed. OSError when it can't be.
+
+        Unless the segment is active, the file may be closed by the next look at another segment: who keeps it any
+        longer has to retain it.
+        """
         file = self._file
         if file is None:
             file = self._file = OpenFile(self.path(LOG_SUFFIX), self._cache)
+        if self.fd < 0:
+            self._cache.open_files.used(self)
         return file
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a slice or a flush holds the log file, too."""
+        return self._file is not None and self._file.is_shared
 
     # --- appending -----------------------------------------------------------------------------------------------
 
     def activate(self, config: LogConfig, now_ms: int) -> None:
         """Get ready for appends, under `config` from now on. Reads the largest timestamp and the first batch's."""
         self.fd = self.file.fd
+        self._cache.open_files.forget(self)
         self._cache.touched(self.file.number, self.size, 1)
         self.read_timestamps()
         self._created_ms = now_ms
@@ -276,6 +289,7 @@ class Segment:
         if self.config.preallocate:
             os.ftruncate(self.file.fd, self.size)
         self.fd = -1
+        self._cache.open_files.used(self)
         self.roll_after = UNLIMITED
 
     def _close_time_index(self) -> None:
@@ -288,6 +302,8 @@ class Segment:
     def read_timestamps(self) -> None:
         """Learn the largest timestamp from the time index, if not known yet."""
         if not self._timestamps_read:
+            if self.fd < 0:
+                self._cache.open_files.used(self)
             self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
             self._timestamps_read = True
 
@@ -334,14 +350,14 @@ class Segment:
 
     def _headers(self, position: int, blocking: bool) -> Iterator[tuple[int, bytes | bytearray, int]]:
         """(position, buffer, index there) of every batch header from `position` on, by small reads."""
-        file, end = self.file, self.size
+        end = self.size
         look, start = _FIRST_LOOK, position
         chunk: bytes | bytearray = b""
         while position < end:
             at = position - start
             if at + BATCH_OVERHEAD > len(chunk):
                 start, at = position, 0
-                chunk = file.read(position, min(look, end - position), blocking=blocking)
+                chunk = self.file.read(position, min(look, end - position), blocking=blocking)
                 look = _NEXT_LOOK
                 if len(chunk) < BATCH_OVERHEAD:  # a small message of an old format at the end
                     chunk = chunk.ljust(BATCH_OVERHEAD, b"\0")
@@ -368,6 +384,13 @@ class Segment:
         return offset
 
     # --- repairing -----------------------------------------------------------------------------------------------
+
+    def check_indexes(self) -> None:
+        """CorruptIndex or CorruptTransactionIndex unless the indexes can be right, by their sizes and last entries."""
+        self._cache.open_files.used(self)
+        self.offset_index.check()
+        self.time_index.check()
+        self.txn_index.check()
 
     def recover(self, on_batch: Callable[[int, BatchHeader, memoryview], None] | None = None) -> Recovered:
         """Check every batch, cut the file at the first bad one, write both indexes anew.
@@ -427,6 +450,7 @@ class Segment:
 
     def _reopen(self) -> None:
         """A new OpenFile, whose slices are good; those of the old one know where it was cut."""
+        self._cache.open_files.forget(self)
         if self._file is not None:
             self._file.release()
             self._file = None
