@@ -19,7 +19,8 @@ START_SECONDS = 60
 CREATION_SECONDS = 240.0  # Kafka needs a minute for 10,000 partitions
 
 
-def _address(target: Target) -> str:
+def address_of(target: Target) -> str:
+    """For bootstrap.servers."""
     return f"{target.address[0]}:{target.address[1]}"
 
 
@@ -27,7 +28,8 @@ def _admin(target: Target) -> AdminClient:
     """A client that knows the controller: of a broker that is still electing one, librdkafka may wait forever."""
     deadline = time.monotonic() + START_SECONDS
     while True:
-        admin = AdminClient({"bootstrap.servers": _address(target), "socket.timeout.ms": int(CREATION_SECONDS * 1000)})
+        settings = {"bootstrap.servers": address_of(target), "socket.timeout.ms": int(CREATION_SECONDS * 1000)}
+        admin = AdminClient(settings)
         if admin.list_topics(timeout=START_SECONDS).controller_id >= 0:
             return admin
         if time.monotonic() > deadline:
@@ -60,7 +62,7 @@ def produce(target: Target, topic: str, value: bytes, count: int, **settings: An
         if error is not None:
             failures.append(str(error))
 
-    settings = {"bootstrap.servers": _address(target), "queue.buffering.max.messages": 1_000_000} | settings
+    settings = {"bootstrap.servers": address_of(target), "queue.buffering.max.messages": 1_000_000} | settings
     producer = Producer(settings)
     for number in range(count):
         try:
@@ -77,7 +79,7 @@ def produce(target: Target, topic: str, value: bytes, count: int, **settings: An
 
 def consume(target: Target, topic: str, count: int) -> None:
     """The first `count` records of partition 0. RuntimeError when they do not come."""
-    settings = {"bootstrap.servers": _address(target), "group.id": "bench", "enable.auto.commit": False}
+    settings = {"bootstrap.servers": address_of(target), "group.id": "bench", "enable.auto.commit": False}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, 0, 0)])
     got = 0

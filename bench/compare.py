@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs pybroker, Apache Kafka 3.9.2 and the floor in turn under the same loads and prints a table with ratios.
 
-    python bench/compare.py            all measures, under 12 minutes
+    python bench/compare.py            all measures, under 15 minutes
     python bench/compare.py --quick    a tenth of the volume
     python bench/compare.py --only produce-1k ping
     python bench/compare.py --write    and put the table into bench/RESULTS.md
@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 from confluent_kafka import KafkaException
 
-from bench import clients, rawload, report, wire
+from bench import clients, groups, rawload, report, wire
 from bench.processes import Figures, cpu_seconds, measured, memory_mb, touch_memory
 from bench.rawload import Result, Target
 from bench.systems import SYSTEMS, System
@@ -42,7 +42,7 @@ SETTLED_SECONDS = 2
 MANY = 1_000
 VERY_MANY = 10_000
 RESULTS = Path(__file__).with_name("RESULTS.md")
-MEASURES = ("start", "memory", *rawload.MEASURES, *clients.MEASURES, "10000-partitions")
+MEASURES = ("start", "memory", *rawload.MEASURES, *clients.MEASURES, *groups.MEASURES, "10000-partitions")
 
 
 def starts(system: System) -> Iterator[Result]:
@@ -112,7 +112,7 @@ def loads(system: System, wanted: list[str], gigabytes: float) -> Iterator[Resul
         clients.create_topic(target, target.topic, 8)
         rawload.warm_up(target)
         clients.warm_up(target)
-        for name, measure in (rawload.MEASURES | clients.MEASURES).items():
+        for name, measure in (rawload.MEASURES | clients.MEASURES | groups.MEASURES).items():
             if name in wanted:
                 yield from attempted(name, measure(target))
         if "10000-partitions" in wanted:
