@@ -84,8 +84,10 @@ def confluent(settings: dict[str, Any]) -> None:
         tell_batch(offsets)
         if offsets:
             try:
-                consumer.commit(asynchronous=False)
-                tell_committed(offsets)
+                # A partition that was revoked while the batch was collected is not among what is committed.
+                for each in consumer.commit(asynchronous=False):
+                    if each.error is None and each.offset > 0:
+                        tell("committed", partition=each.partition, offset=each.offset)
             except KafkaException as error:
                 tell("commit failed", why=str(error))
     consumer.close()
