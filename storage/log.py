@@ -59,9 +59,11 @@ class Log:
         "config",
         "directory",
         "flush_at",
+        "flush_wanted",
         "has_markers",
         "high_watermark",
         "host",
+        "is_flushing",
         "last_flush_ms",
         "latest_epoch",
         "leader_epochs",
@@ -117,6 +119,8 @@ class Log:
         self.recovery_point = min(recovery_point, self.log_end_offset)
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self.last_flush_ms = host.clock.now_ms()
+        self.is_flushing = False
+        self.flush_wanted: list[tuple[int, Callable[[OSError | None], None] | None]] = []  # while one is under way
         self.cleaned_to = 0  # of a compacted log: the cleaner has dealt with everything below
         self.truncations = 0  # counts; what was planned before one is void after it
         self.tail_offset = -1  # first offset and position of the last batch appended, where readers mostly are

@@ -13,7 +13,8 @@ from pybroker.protocol.errors import Errors, KafkaError
 if TYPE_CHECKING:
     from pybroker.storage.log import Log
     from pybroker.storage.log_append import AppendInfo
-    from pybroker.storage.segment import Segment
+
+_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 def flush(log: Log, upto: int | None) -> None:
@@ -25,18 +26,34 @@ def flush(log: Log, upto: int | None) -> None:
 
 
 def flush_later(log: Log, upto: int, done: Callable[[OSError | None], None] | None = None) -> None:
-    """Force everything below `upto` to the disk in a thread; then `done`, on the event loop."""
-    job = _Flush(log, upto)
-    truncations = log.truncations
+    """Force everything below `upto` to the disk in a thread; then `done`, on the event loop.
+
+    One flush of a log is under way at a time. Who asks meanwhile waits for the next one, which does it for all of them:
+    a disk that is slower than its producers falls behind by what is unflushed, and by nothing else.
+    """
+    log.flush_wanted.append((upto, done))
+    if not log.is_flushing:
+        _start(log)
+
+
+def _start(log: Log) -> None:
+    wanted, log.flush_wanted = log.flush_wanted, []
+    upto = max(offset for offset, _ in wanted)
+    job, truncations, directory = _Flush(log, upto), log.truncations, log.directory
+    log.is_flushing = True
 
     def finished(error: OSError | None) -> None:
-        job.release()
+        log.is_flushing = False
         if error is not None:
-            log.storage_error(error)
+            if log.directory == directory:  # else the files were not where they had been
+                log.storage_error(error)
         elif log.truncations == truncations:
             log.flushed(upto)
-        if done is not None:
-            done(error)
+        for _, done in wanted:
+            if done is not None:
+                done(error)
+        if log.flush_wanted and not log.is_flushing:
+            _start(log)
 
     log.host.run(job.write, finished)
 
@@ -67,37 +84,33 @@ def flush_then(log: Log, info: AppendInfo) -> AppendInfo | Awaitable[AppendInfo]
 
 
 class _Flush:
-    """The files with unflushed data, held open from when the flush was asked for."""
+    """The files with unflushed data, by name: there may be more of them than a process may have open."""
 
     def __init__(self, log: Log, upto: int) -> None:
         first = max(0, log.segment_number(log.recovery_point))
-        segments: list[Segment] = [segment for segment in log.segments[first:] if segment.base_offset < upto]
-        self._segments = segments
-        self._files = [segment.file.retain() for segment in segments]
+        bases = [segment.base_offset for segment in log.segments[first:] if segment.base_offset < upto]
+        self._names = [f"{base:020d}" for base in bases]
         self._directory = log.directory
         self._epochs = log.leader_epochs
-        self._new = any(segment.base_offset >= log.recovery_point for segment in segments)
+        self._new = any(base >= log.recovery_point for base in bases)
 
     def write(self) -> None:
         """Do it; OSError."""
-        for segment, file in zip(self._segments, self._files, strict=True):
-            os.fsync(file.fd)
-            with suppress(FileNotFoundError):  # deleted meanwhile
-                segment.flush_indexes()
-        self._epochs.flush()
-        if self._new:
-            with suppress(FileNotFoundError):
-                flush_directory(os.fspath(self._directory))
-
-    def release(self) -> None:
-        """Let go of the files."""
-        for file in self._files:
-            file.release()
+        directory = os.open(self._directory, os.O_RDONLY)
+        try:
+            for name in self._names:
+                for suffix in _SUFFIXES:
+                    with suppress(FileNotFoundError):  # deleted meanwhile, or without transactions
+                        _sync(name + suffix, directory)
+            self._epochs.flush()
+            if self._new:
+                os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
-def flush_directory(path: str) -> None:
-    """Make the names in a directory durable. OSError."""
-    fd = os.open(path, os.O_RDONLY)
+def _sync(name: str, directory: int) -> None:
+    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     try:
         os.fsync(fd)
     finally:

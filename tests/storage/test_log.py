@@ -380,6 +380,26 @@ class TestFlush:
         assert log.recovery_point == 0
 
 
+    def test_one_flush_at_a_time(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Many segments rolled while the disk is busy: the next flush does them all."""
+        threads = LaterHost()
+        log = make_log(tmp_path, at=threads, segment_bytes=200)
+        fill(log, 1)
+        done: list[OSError | None] = []
+        fill(log, 40)
+        log.flush_later(done.append)
+        assert len(log.segments) > 10
+        assert len(threads.work) == 1
+        synced: list[int] = []
+        monkeypatch.setattr(os, "fsync", synced.append)
+        threads.do_next()
+        assert (log.recovery_point, done) == (log.bases[1], [])
+        threads.do_all()
+        assert (log.recovery_point, done) == (41, [None])
+        assert len(synced) < 5 * len(log.segments)
+        assert not threads.work
+
+
 class LaterHost(InlineHost):
     """A host whose threads work when told."""
 
@@ -391,10 +411,13 @@ class LaterHost(InlineHost):
         self.work.append((action, done))
 
     def do_all(self, error: OSError | None = None) -> None:
-        for action, done in self.work:
-            action()
-            done(error)
-        self.work.clear()
+        while self.work:
+            self.do_next(error)
+
+    def do_next(self, error: OSError | None = None) -> None:
+        action, done = self.work.pop(0)
+        action()
+        done(error)
 
 
 def test_closed_log_opens_again(tmp_path: Path) -> None:
