@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 API_VERSIONS = 18
+# ControlledShutdown 0, the one request whose header ends with the correlation id.
+_BARE_HEADER = 7 << 16
 
 
 class Handler(NamedTuple):
@@ -40,6 +42,9 @@ HANDLERS: dict[int, Handler] = {
     1: Handler("fetch", 0, 18),
     2: Handler("list_offsets", 0, 11),
     3: Handler("metadata", 0, 13),
+    4: Handler("leader_and_isr", 0, 7),
+    5: Handler("stop_replica", 0, 4),
+    6: Handler("update_metadata", 0, 8),
     8: Handler("offset_commit", 0, 10),
     9: Handler("offset_fetch", 0, 10),
     10: Handler("find_coordinator", 0, 6),
@@ -70,8 +75,10 @@ HANDLERS: dict[int, Handler] = {
     44: Handler("incremental_alter_configs", 0, 1),
     46: Handler("list_partition_reassignments", 0, 0),
     47: Handler("offset_delete", 0, 0),
+    56: Handler("alter_partition", 0, 3),
     60: Handler("describe_cluster", 0, 2),
     61: Handler("describe_producers", 0, 0),
+    67: Handler("allocate_producer_ids", 0, 0),
     68: Handler("consumer_group_heartbeat", 0, 1),
     69: Handler("consumer_group_describe", 0, 1),
     74: Handler("list_config_resources", 0, 1),
@@ -136,6 +143,9 @@ class ServedVersion:
         self.requests = 0
         self.response_class: Any = getattr(messages, name + "Response")
         self.decode = codec.decoder(request_class, version)
+        if api_key << 16 | version == _BARE_HEADER:
+            decode = self.decode
+            self.decode = lambda frame, position: decode(frame, 8)
         self.encode = codec.encoder(self.response_class, version)
         self.handle: Callable[[RequestContext, Any], Any] = module.handle
         self.error_hook: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
@@ -364,6 +374,8 @@ def _bad_header(frame: memoryview) -> CloseConnection:
 
 
 def _client_id(frame: memoryview, length: int) -> bytes:
+    if frame[:4] == _BARE_HEADER.to_bytes(4, "big"):
+        return b""
     if 10 + length > len(frame):
         raise _bad_header(frame)
     return bytes(frame[10 : 10 + length])

@@ -156,7 +156,8 @@ class MetadataCache:
         removed: list[TopicPartition] = []
         changed: set[str] = set()
         for topic in request.topic_states:
-            self._update_topic(topic.topic_name, topic.topic_id, topic.partition_states, removed)
+            topic_id = topic.topic_id if topic.topic_id != ZERO_UUID else self.topic_id(topic.topic_name)
+            self._update_topic(topic.topic_name, topic_id, topic.partition_states, removed)
             changed.add(topic.topic_name)
         for name, states in _by_topic(request.ungrouped_partition_states).items():
             self._update_topic(name, self.topic_id(name), states, removed)

@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from pybroker import __version__
-from pybroker.broker.control_channel import LocalChannel
+from pybroker.broker.broker_channels import BrokerChannels
+from pybroker.broker.controller_orders import ControllerOrders
 from pybroker.broker.coordination import Coordination
 from pybroker.broker.fetch_sessions import FetchSessionCache
+from pybroker.broker.inter_broker import inter_broker_versions
 from pybroker.broker.kafka_apis import KafkaApis
 from pybroker.broker.logging_setup import LoopMonitor, setup_logging
 from pybroker.broker.metadata_cache import MetadataCache
@@ -56,6 +58,8 @@ logger = logging.getLogger(__name__)
 OK, FAILED = 0, 1
 READER_THREADS = 4
 DRAIN_SECONDS = 5.0
+# How long a start waits for the controller, which may be another broker, to tell of the cluster.
+FIRST_METADATA_SECONDS = 30.0
 # A thread that computes gives the loop its turn after this long (the default of 5 ms is a client's whole budget).
 SWITCH_SECONDS = 0.0005
 FILES_PER_PARTITION = 2  # the active segment and one more, of those that are read
@@ -132,6 +136,7 @@ class Broker:
         self.log_manager: LogManager | None = None
         self.store: MetadataStore | None = None
         self.server: SocketServer | None = None
+        self.channels: BrokerChannels | None = None
         self.controller: Controller | None = None
         self.services: Services | None = None
         self._tasks: list[asyncio.Task[Any]] = []
@@ -172,6 +177,15 @@ class Broker:
         _calm_collector()
         self.server.start()
         services.coordination.begin()
+        await self._know_the_cluster(services)
+
+    async def _know_the_cluster(self, services: Services) -> None:
+        """The controller has told this broker of the cluster; by then it may have asked the same of itself."""
+        try:
+            async with asyncio.timeout(FIRST_METADATA_SECONDS):
+                await services.orders.metadata_known.wait()
+        except TimeoutError:
+            logger.warning("No controller has told of the cluster in %.0f s", FIRST_METADATA_SECONDS)
 
     def _services(self, broker_id: int, cluster_id: str, configs: ConfigRepository, logs: LogManager) -> Services:
         assert self.store is not None
@@ -193,6 +207,9 @@ class Broker:
             store=self.store,
             log_manager=logs,
             replica_manager=replicas,
+            orders=ControllerOrders(
+                replicas, cache, configs, lambda: -1 if self.controller is None else self.controller.broker_epoch
+            ),
             partition_reader=PartitionReader(replicas.partition, self.clock.monotonic_ms),
             fetch_sessions=FetchSessionCache(
                 config.int("max.incremental.fetch.session.cache.slots"), self.clock.monotonic_ms
@@ -210,16 +227,21 @@ class Broker:
         def unclean_allowed(topic: str) -> bool:
             return LogConfig.from_broker(self.config, services.configs.topic(topic)).unclean_leader_election_enable
 
+        config = self.config
+        channels = self.channels = BrokerChannels(
+            services.broker_id,
+            services.orders,
+            lambda broker_id: services.controller.broker(broker_id),
+            config.inter_broker_listener,
+            inter_broker_versions(config.str("inter.broker.protocol.version")),
+            self.loop,
+            config.int("controller.socket.timeout.ms"),
+        )
         return Controller(
             services.store,
-            LocalChannel(
-                services.broker_id,
-                services.replica_manager,
-                services.metadata_cache,
-                topic_gone=lambda topic: services.configs.forget(f"topics/{topic}"),
-            ),
-            _node(self.config, services.broker_id, bound),
-            inter_broker_listener=self.config.inter_broker_listener,
+            channels,
+            _node(config, services.broker_id, bound),
+            inter_broker_listener=config.inter_broker_listener,
             clock=self.clock,
             unclean_election_allowed=unclean_allowed,
         )
@@ -300,6 +322,8 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.controller is not None:
             await self.controller.stop()
+        if self.channels is not None:
+            self.channels.close()
         if self.services is not None:
             self.services.producer_ids.close()
         self.monitor.stop()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pybroker.broker.controller_orders import ControllerOrders
     from pybroker.broker.coordination import Coordination
     from pybroker.broker.fetch_sessions import FetchSessionCache
     from pybroker.broker.metadata_cache import MetadataCache
@@ -40,6 +41,7 @@ class Services:
     store: MetadataStore
     log_manager: LogManager
     replica_manager: ReplicaManager
+    orders: ControllerOrders
     partition_reader: PartitionReader
     fetch_sessions: FetchSessionCache
     fetch_max_bytes: int

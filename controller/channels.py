@@ -22,6 +22,9 @@ class BrokerChannels(Protocol):
 
     async def send(self, broker_id: int, request: ControllerRequest) -> Message: ...
 
+    def forget(self, broker_id: int) -> None:
+        """Nothing more is to be sent to a broker, at least for now."""
+
 
 OnAnswer = Callable[[int, ControllerRequest, Message], None]
 
@@ -104,6 +107,7 @@ class Outbox:
         """Forgets brokers that are gone, with what they were still to be told."""
         for broker_id in [broker_id for broker_id in self._queues if broker_id not in broker_ids]:
             self._queues.pop(broker_id).close()
+            self._channels.forget(broker_id)
 
     def close(self) -> None:
         self.keep_only(set())

@@ -49,6 +49,7 @@ class ConfigRepository:
         self._store = store
         self._clock = clock
         self._entities: dict[str, dict[str, str]] = {}
+        self._read: set[str] = set()  # entities that were looked for, with settings or without
         self._listeners: dict[str, list[Listener]] = {entity_type: [] for entity_type in ENTITY_TYPES}
         self._changed = asyncio.Event()
         self._outdated = False
@@ -78,6 +79,10 @@ class ConfigRepository:
     def broker_defaults(self) -> Mapping[str, str]:
         return self._entities.get(f"brokers/{paths.DEFAULT_ENTITY}", _EMPTY)
 
+    def knows(self, entity_path: str) -> bool:
+        """Whether an entity was read, or found to have no settings; else `learn` it."""
+        return entity_path in self._read
+
     def on_change(self, entity_type: str, listener: Listener) -> None:
         """Call back on the loop when an entity of this type (one of ENTITY_TYPES) has got other settings."""
         self._listeners[entity_type].append(listener)
@@ -97,6 +102,7 @@ class ConfigRepository:
             found |= await self._load_below(entity_type)
         for entity_path in self._entities.keys() - found:
             self._take(entity_path, {})
+        self._read = found
 
     async def run(self) -> None:
         """Follow changes until cancelled."""
@@ -147,6 +153,12 @@ class ConfigRepository:
         self._take(entity_path, _decode(entity_path, data))
         return self.get(entity_path)
 
+    async def learn(self, entity_paths: list[str]) -> None:
+        """Read several entities, with one round of requests to the store."""
+        found = await self._store.get_many([paths.config_by_entity_path(entity_path) for entity_path in entity_paths])
+        for entity_path, node in zip(entity_paths, found, strict=True):
+            self._take(entity_path, {} if node is None else _decode(entity_path, node[0]))
+
     def remember(self, entity_path: str, settings: Mapping[str, str]) -> None:
         """Know at once what this broker has just written itself."""
         self._take(entity_path, dict(settings))
@@ -154,6 +166,7 @@ class ConfigRepository:
     def forget(self, entity_path: str) -> None:
         """Drop an entity that is gone, e.g. a deleted topic."""
         self._entities.pop(entity_path, None)
+        self._read.discard(entity_path)
 
     # -- writing
 
@@ -188,6 +201,7 @@ class ConfigRepository:
     # -- inside
 
     def _take(self, entity_path: str, settings: dict[str, str]) -> None:
+        self._read.add(entity_path)
         if self._entities.get(entity_path, _EMPTY) == settings:
             return
         if settings:

@@ -156,6 +156,14 @@ class Controller:
         """The broker that is the controller as far as this one knows; -1 for none."""
         return self._known_controller
 
+    def broker(self, broker_id: int) -> BrokerNode | None:
+        """A live broker. Only the controller knows them."""
+        return self._state.brokers.get(broker_id)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The topic with this id. Only the controller knows."""
+        return next((name for name, node in self._state.topics.items() if node.topic_id == topic_id), None)
+
     @property
     def topics_pending_deletion(self) -> frozenset[str]:
         """Topics marked for deletion whose nodes are not gone yet. Only the controller knows."""

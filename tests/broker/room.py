@@ -44,6 +44,9 @@ class Channel:
         self.open = asyncio.Event()
         self.open.set()
 
+    def forget(self, broker_id: int) -> None:
+        """There are no connections."""
+
     async def send(self, broker_id: int, request: ControllerRequest) -> Message:
         await self.open.wait()
         if broker_id != BROKER_ID:

@@ -39,6 +39,9 @@ class Brokers:
         self.unreachable = 0
         self.refuse_deletion = False
 
+    def forget(self, broker_id: int) -> None:
+        """There are no connections."""
+
     async def send(self, broker_id: int, request: ControllerRequest) -> Message:
         await asyncio.sleep(0)
         if self.unreachable:
