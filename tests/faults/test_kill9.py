@@ -346,3 +346,48 @@ def _start_and_end(broker: BrokerProcess, seconds: float, how: signal.Signals) -
     except subprocess.TimeoutExpired:
         process.send_signal(how)
     assert process.wait(30) in (0, -how)
+
+
+def test_committed_offsets_survive_kills(tmp_path: Path, long_run: bool) -> None:
+    """What was committed is fetched after the restart; one commit more may be there, whose answer was lost."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        with broker.client() as client:
+            client.create_topic("read")
+        acknowledged = 0
+        for _ in range(20 if long_run else 3):
+            count = random.randrange(5, 50)
+            with broker.client(timeout=60) as client:
+                for _ in range(count):
+                    _commit(client, acknowledged + 1)
+                    acknowledged += 1
+            _crash(broker)
+            with broker.client(timeout=60) as client:
+                assert wait_until(lambda client=client: _committed(client), 30, "the group's offsets") == acknowledged
+
+
+LOADING = (14, 15, 16)  # coordinator load in progress, not available, not here: ask again
+
+
+def _commit(client: WireClient, offset: int) -> None:
+    client.call("FindCoordinator", 1, {"Key": "g", "KeyType": 0})  # makes the topic of groups, as a client would
+    partition = {"PartitionIndex": 0, "CommittedOffset": offset, "CommittedMetadata": "x"}
+    topics = [{"Name": "read", "Partitions": [partition]}]
+    request = {"GroupId": "g", "GenerationIdOrMemberEpoch": -1, "MemberId": "", "Topics": topics}
+
+    def answer() -> bool:
+        code = client.call("OffsetCommit", 7, request)["Topics"][0]["Partitions"][0]["ErrorCode"]
+        assert code in (0, *LOADING), code
+        return code == 0
+
+    wait_until(answer, 30, "a commit")
+
+
+def _committed(client: WireClient) -> int | None:
+    """None while the group's partition is being loaded."""
+    client.call("FindCoordinator", 1, {"Key": "g", "KeyType": 0})
+    topics = [{"Name": "read", "PartitionIndexes": [0]}]
+    answer = client.call("OffsetFetch", 5, {"GroupId": "g", "Topics": topics})
+    if answer["ErrorCode"] in LOADING:
+        return None
+    assert answer["ErrorCode"] == 0, answer
+    return int(answer["Topics"][0]["Partitions"][0]["CommittedOffset"])
