@@ -225,12 +225,15 @@ class PartitionReader:
             if better is not None:
                 data.preferred_read_replica = better
                 return data
+        judged = committed and not parameters.is_follower
+        if judged:
+            data.aborted_transactions = []
         if ask.at_end:
             return data
         limit = min(ask.max_bytes, max(left, 0))
         read = log.read(ask.offset, limit, max_offset=end, min_one=min_one, blocking=blocking)
         data.records = read.records
-        if committed and not parameters.is_follower and len(read.records):
+        if judged and len(read.records):
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=producer, first_offset=first)
                 for producer, first in log.aborted_in(read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 
 from pybroker.config import BrokerConfig
 from pybroker.protocol.clock import ManualClock
+from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.types import TopicPartition
+from pybroker.protocol.uuids import uuid_from_text
 from pybroker.storage.log import Log
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.meta_properties import WrongDirectory
@@ -71,10 +74,12 @@ def answers(log: Log, expected: dict[str, Any]) -> dict[str, Any]:
     def answer(offset: int, timestamp: int, epoch: int) -> dict[str, int]:
         return {"error": 0, "offset": offset, "timestamp": timestamp, "leaderEpoch": epoch}
 
-    def found(triple: tuple[int, int, int] | None) -> dict[str, int]:
-        if triple is None:
-            return answer(-1, -1, -1)
-        timestamp, offset, epoch = triple
+    def found(look_up: Callable[..., tuple[int, int, int] | None], *arguments: int) -> dict[str, int]:
+        try:
+            triple = look_up(*arguments)
+        except KafkaError as error:
+            return answer(-1, -1, -1) | {"error": error.code}
+        timestamp, offset, epoch = triple or (-1, -1, -1)
         return answer(offset, timestamp, epoch)
 
     earliest = log.leader_epochs.epoch_for_offset(log.log_start_offset)
@@ -82,9 +87,9 @@ def answers(log: Log, expected: dict[str, Any]) -> dict[str, Any]:
         "earliest": answer(log.log_start_offset, -1, -1 if earliest is None else earliest),
         "latest": answer(log.log_end_offset, -1, 0),  # with the leader's epoch
         "latest read_committed (LSO)": answer(log.last_stable_offset, -1, 0),
-        "max timestamp": found(log.max_timestamp_offset()),
+        "max timestamp": found(log.max_timestamp_offset),
         "by timestamp": [
-            {"query": row["query"], **found(log.offset_for_timestamp(row["query"]))} for row in expected["by timestamp"]
+            {"query": row["query"], **found(log.offset_for_timestamp, row["query"])} for row in expected["by timestamp"]
         ],
         "offsetForLeaderEpoch": [],
         "producers": [
@@ -153,8 +158,12 @@ def test_what_kafka_refuses_is_refused(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [*disk.cases("topic-"), "after-restart", "compact-before", "compact-after", "format-v1"]
-)
+    "case",
+    [
+        *disk.cases("topic-"),
+        "after-restart", "compact-before", "compact-after", "format-v0", "format-v1", "produced-by-hand",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("clean", [True, False])
 def test_the_partitions_of_a_clean_stop_answer_as_before(case: str, clean: bool, tmp_path: Path) -> None:
     facts, directory = disk.unpack(case, tmp_path)
@@ -167,6 +176,42 @@ def test_the_partitions_of_a_clean_stop_answer_as_before(case: str, clean: bool,
     for partition, log in manager.logs.items():
         name = str(partition)
         check(log, live.get(name, live))
+    manager.shutdown()
+
+
+@pytest.mark.parametrize("case", ["group-offsets", "transaction-state"])
+@pytest.mark.parametrize("how", ["clean", "unclean", "without indexes"])
+def test_the_coordinators_partitions(case: str, how: str, tmp_path: Path) -> None:
+    """They end where the checkpoints say, and their files, which may have been rebuilt, are Kafka's when closed."""
+    facts, directory = disk.unpack(case, tmp_path)
+    if how != "clean":
+        (directory / ".kafka_cleanshutdown").unlink()
+    if how == "without indexes":
+        for path in [*directory.glob("*/*.index"), *directory.glob("*/*.timeindex")]:
+            path.unlink()
+    compacted = {"cleanup.policy": "compact"}
+    manager = start(directory, {"__consumer_offsets": compacted, "__transaction_state": compacted})
+    ends = {line for line in facts["topLevel"]["recovery-point-offset-checkpoint"].splitlines() if line.count(" ") == 2}
+    assert {
+        f"{partition.topic} {partition.partition} {log.log_end_offset}" for partition, log in manager.logs.items()
+    } <= ends
+    manager.shutdown()
+    expected = {name: file for name, file in facts["files"].items() if "/" in name}
+    assert expected == {name: disk.describe(directory / name) for name in expected}
+
+
+def test_a_topic_id_that_is_another_ones(tmp_path: Path) -> None:
+    """The start goes well; the partition is refused when its topic's own id is told."""
+    case = "start-partition-metadata-other-topic-id"
+    facts, directory = disk.unpack(case, tmp_path)
+    assert facts["started"]
+    manager = start(directory, {"crash-plain": SMALL})
+    metadata = directory / "crash-plain-0" / "partition.metadata"
+    before = metadata.read_bytes()
+    with pytest.raises(KafkaError) as error:
+        manager.get_or_create(TopicPartition("crash-plain", 0), uuid_from_text("kiOKWRVnSiWdfchXlOQ6Bw"), SMALL)
+    assert error.value.code == Errors.INCONSISTENT_TOPIC_ID
+    assert metadata.read_bytes() == before
     manager.shutdown()
 
 
