@@ -51,6 +51,7 @@ from pybroker.storage.log_manager import LogManager
 from pybroker.storage.meta_properties import WrongDirectory
 
 if TYPE_CHECKING:
+    from pybroker.broker.replication import Replication
     from pybroker.coordinator.service import GroupCoordinator
 
 logger = logging.getLogger(__name__)
@@ -138,6 +139,7 @@ class Broker:
         self.server: SocketServer | None = None
         self.channels: BrokerChannels | None = None
         self.controller: Controller | None = None
+        self.replication: Replication | None = None  # a cluster of one has nothing to replicate
         self.services: Services | None = None
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -172,6 +174,9 @@ class Broker:
 
             health = Health(self.store, broker_id, config.int("zookeeper.health.check.interval.ms") / 1000)
             self._tasks.append(self.loop.create_task(health.run(), name="health"))
+        if self.replication is not None:
+            replicating = self.replication.run(services.partition_reader)
+            self._tasks.append(self.loop.create_task(replicating, name="replication"))
         logs.start(self.loop, self.timer)
         self.monitor.start()
         _calm_collector()
@@ -192,6 +197,14 @@ class Broker:
         config = self.config
         cache = MetadataCache(cluster_id, broker_id)
         replicas = ReplicaManager(broker_id, logs, self.clock, cache.partition, configs.topic)
+        prefer = None
+        if config.zookeeper:
+            from pybroker.broker.replication import Replication, read_from
+
+            prefer = read_from(config, cache)
+            self.replication = Replication(
+                broker_id, config, replicas, cache, self.clock, self.loop, lambda: self.controller
+            )
 
         def build_groups() -> GroupCoordinator:
             from pybroker.broker.coordinators import group_coordinator
@@ -210,7 +223,7 @@ class Broker:
             orders=ControllerOrders(
                 replicas, cache, configs, lambda: -1 if self.controller is None else self.controller.broker_epoch
             ),
-            partition_reader=PartitionReader(replicas.partition, self.clock.monotonic_ms),
+            partition_reader=PartitionReader(replicas.partition, self.clock.monotonic_ms, prefer),
             fetch_sessions=FetchSessionCache(
                 config.int("max.incremental.fetch.session.cache.slots"), self.clock.monotonic_ms
             ),
@@ -324,6 +337,8 @@ class Broker:
             await self.controller.stop()
         if self.channels is not None:
             self.channels.close()
+        if self.replication is not None:
+            await self.replication.close()
         if self.services is not None:
             self.services.producer_ids.close()
         self.monitor.stop()

@@ -22,10 +22,17 @@ FIRST_RETRY_MS = 50
 class ReplicaLog(Protocol):
     """What a follower needs of a log: storage.log.Log, or a model of one."""
 
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-    latest_epoch: int
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def latest_epoch(self) -> int: ...
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]: ...
 

@@ -60,13 +60,16 @@ class _Change(NamedTuple):
     isr: tuple[int, ...]
 
 
+Changes = dict[TopicPartition, _Change]
+
+
 class IsrChanges:
-    """Proposes ISR changes of the partitions that this broker leads, and commits what the controller answers."""
+    """Proposes ISR changes of the partitions that this broker leads, and commits what the controller answers. No I/O:
+    IsrSender carries the requests."""
 
     def __init__(
         self,
         broker_id: int,
-        controller: Controller,
         clock: Clock,
         lag_max_ms: int,
         *,
@@ -74,22 +77,14 @@ class IsrChanges:
         known: Callable[[str, int], KnownState | None],
     ) -> None:
         """`lag_max_ms`: replica.lag.time.max.ms. `is_alive` and `known` ask the metadata cache."""
+        self.on_waiting: Callable[[], None] = _nobody
         self.lag_max_ms = lag_max_ms
         self._broker_id = broker_id
-        self._controller = controller
         self._clock = clock
         self._is_alive = is_alive
         self._known = known
-        self._waiting: dict[TopicPartition, _Change] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._waiting: Changes = {}
         self._warned: set[tuple[TopicPartition, int]] = set()
-
-    def close(self) -> None:
-        """Nothing more is proposed."""
-        self._waiting.clear()
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
 
     # -- who joins and who leaves -------------------------------------------------------------------------------
 
@@ -103,27 +98,12 @@ class IsrChanges:
         if joining:
             self._propose(partition, [*partition.isr, *joining])
 
-    async def check(self, partitions: Iterable[Partition], last_fetch_ms: Callable[[int], int]) -> None:
-        """Propose ISRs without the followers that lag; warn of those that are half way there. To be called every half
-        of replica.lag.time.max.ms. `last_fetch_ms` tells when a broker last fetched anything here."""
-        late: list[str] = []
-        pace = Pace()
-        for partition in list(partitions):
-            leader = partition.leader
-            if leader is not None and leader.followers:
-                late += self._check(partition, last_fetch_ms)
-            if pace.due():
-                await pace.rest()
-        if late:
-            more = f" and {len(late) - NAMED_AT_MOST} more" if len(late) > NAMED_AT_MOST else ""
-            logger.warning(
-                "Followers fall behind and will leave the ISR after %d ms: %s%s",
-                self.lag_max_ms, ", ".join(late[:NAMED_AT_MOST]), more,
-            )  # fmt: skip
-
-    def _check(self, partition: Partition, last_fetch_ms: Callable[[int], int]) -> list[str]:
+    def check(self, partition: Partition, last_fetch_ms: Callable[[int], int]) -> list[str]:
+        """Propose an ISR without the followers that lag; those half way there that were not named yet. To be called
+        every half of replica.lag.time.max.ms. `last_fetch_ms` tells when a broker last fetched anything here."""
         leader = partition.leader
-        assert leader is not None
+        if leader is None or not leader.followers:
+            return []
         end, now, late = partition.log.log_end_offset, self._clock.monotonic_ms(), []
         for replica in leader.followers:
             leader.fetched_lately(replica, end, last_fetch_ms(replica))
@@ -149,36 +129,18 @@ class IsrChanges:
         leader.propose_isr(isr)
         logger.info("%s: ISR %s is to become %s", partition, list(partition.isr), isr)
         self._waiting[partition.topic_partition] = _Change(partition, leader.leader_epoch, tuple(isr))
-        if self._task is None:
-            self._task = asyncio.create_task(self._send_all(), name="isr changes")
+        self.on_waiting()
 
     # -- asking the controller ----------------------------------------------------------------------------------
 
-    async def _send_all(self) -> None:
-        failures = 0
-        while self._waiting:
-            changes = {at: change for at, change in self._waiting.items() if _is_current(change)}
-            self._waiting.clear()
-            if not changes:
-                continue
-            try:
-                response = await self._controller.alter_partitions(self._request(changes.values()))
-                if response.error_code:
-                    raise KafkaError(Errors(response.error_code))
-            except (OSError, KafkaError) as error:
-                logger.info("The controller did not take %d ISR changes, again soon: %s", len(changes), error)
-                self._again(changes)
-            except Exception:
-                logger.exception("%d ISR changes failed", len(changes))  # without them the partitions would be stuck
-                self._again(changes)
-            else:
-                self._again(self._answered(changes, response))
-            failures = failures + 1 if self._waiting else 0
-            if failures:
-                await asyncio.sleep(min(RETRY_MS[1], RETRY_MS[0] << min(failures - 1, 10)) / 1000)
-        self._task = None
+    def take(self) -> tuple[Changes, AlterPartitionRequest] | None:
+        """What is to be proposed now, None for nothing. It comes back through `answered` or `again`."""
+        changes = {at: change for at, change in self._waiting.items() if _is_current(change)}
+        self._waiting.clear()
+        return (changes, self._request(changes.values())) if changes else None
 
-    def _again(self, changes: dict[TopicPartition, _Change]) -> None:
+    def again(self, changes: Changes) -> None:
+        """They were not answered."""
         for at, change in changes.items():
             self._waiting.setdefault(at, change)
 
@@ -199,24 +161,23 @@ class IsrChanges:
             )
         return AlterPartitionRequest(broker_id=self._broker_id, topics=list(topics.values()))
 
-    def _answered(
-        self, changes: dict[TopicPartition, _Change], response: AlterPartitionResponse
-    ) -> dict[TopicPartition, _Change]:
-        """Act on the answers; the changes to be asked for again."""
+    def answered(self, changes: Changes, response: AlterPartitionResponse) -> bool:
+        """Act on the answers; False where some have to be asked for again, after a pause."""
         names = {change.partition.topic_id: at.topic for at, change in changes.items()}
         answers = {
             TopicPartition(topic.topic_name or names.get(topic.topic_id, ""), each.partition_index): each
             for topic in response.topics
             for each in topic.partitions
         }
-        repeat = {}
+        repeat: Changes = {}
         for at, change in changes.items():
             if not _is_current(change):
                 continue
             answer = answers.get(at)
             if answer is None or not self._settle(change, answer):
                 repeat[at] = change
-        return repeat
+        self.again(repeat)
+        return not repeat
 
     def _settle(self, change: _Change, answer: ResponsePartitionData) -> bool:
         """False where it is to be asked for again."""
@@ -257,3 +218,62 @@ def _is_current(change: _Change) -> bool:
         and leader.leader_epoch == change.leader_epoch
         and leader.in_flight == frozenset(change.isr)
     )
+
+
+def _nobody() -> None:
+    """Nobody carries the requests yet."""
+
+
+class IsrSender:
+    """Carries the requests of IsrChanges, and looks for followers that lag."""
+
+    def __init__(self, changes: IsrChanges, controller: Controller) -> None:
+        self._changes = changes
+        self._controller = controller
+        self._task: asyncio.Task[None] | None = None
+        changes.on_waiting = self._start
+
+    def close(self) -> None:
+        """Nothing more is sent."""
+        self._changes.on_waiting = _nobody
+        if self._task is not None:
+            self._task.cancel()
+
+    async def check(self, partitions: Iterable[Partition], last_fetch_ms: Callable[[int], int]) -> None:
+        """IsrChanges.check for all; a warning of those that begin to lag."""
+        late: list[str] = []
+        pace = Pace()
+        for partition in list(partitions):
+            late += self._changes.check(partition, last_fetch_ms)
+            if pace.due():
+                await pace.rest()
+        if late:
+            more = f" and {len(late) - NAMED_AT_MOST} more" if len(late) > NAMED_AT_MOST else ""
+            logger.warning(
+                "Followers fall behind and will leave the ISR %d ms after they were last at its end: %s%s",
+                self._changes.lag_max_ms, ", ".join(late[:NAMED_AT_MOST]), more,
+            )  # fmt: skip
+
+    def _start(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._send_all(), name="isr changes")
+
+    async def _send_all(self) -> None:
+        failures = 0
+        while (taken := self._changes.take()) is not None:
+            failures = 0 if await self._send(*taken) else failures + 1
+            if failures:
+                await asyncio.sleep(min(RETRY_MS[1], RETRY_MS[0] << min(failures - 1, 10)) / 1000)
+
+    async def _send(self, changes: Changes, request: AlterPartitionRequest) -> bool:
+        try:
+            response = await self._controller.alter_partitions(request)
+            if not response.error_code:
+                return self._changes.answered(changes, response)
+            logger.info("The controller refused %d ISR changes: %s", len(changes), Errors(response.error_code).name)
+        except (OSError, KafkaError) as error:
+            logger.info("The controller did not take %d ISR changes, again soon: %s", len(changes), error)
+        except Exception:
+            logger.exception("%d ISR changes failed", len(changes))  # unasked, the partitions would wait for ever
+        self._changes.again(changes)
+        return False
