@@ -11,6 +11,7 @@ from tests.support.zookeeper import ZooKeeperServer, need_zookeeper
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="fault and fuzz tests at full length (minutes)")
+    parser.addoption("--kills", type=int, help="how often a broker is killed under load (8; 200 with --long)")
 
 
 @pytest.fixture(scope="session")

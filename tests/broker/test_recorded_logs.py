@@ -241,7 +241,7 @@ def test_old_fetches_of_what_old_producers_sent(tmp_path: Path) -> None:
     asyncio.run(ask())
 
 
-def messages(data: Any) -> list[tuple[int, int, bytes | None, bytes | None]]:
+def messages(data: Any) -> list[tuple[int, int, bytes | None, bytes]]:
     """(offset, timestamp, key, value) of every message of a set, which half a one may fill up to its size."""
     found, at, data = [], 0, bytes(data)
     while at < len(data):

@@ -1,4 +1,7 @@
-"""kill -9 while producers write: after the restart nothing acknowledged is lost, nothing is there twice."""
+"""kill -9 while producers write: after the restart nothing acknowledged is lost, nothing is there twice.
+
+`pytest tests/faults/test_kill9.py -k acknowledged --kills 5000` kills as often as one likes.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +25,8 @@ from tests.support.wire import Closed, WireClient
 
 pytestmark = pytest.mark.timeout(1200)
 
-ROUNDS, LONG_ROUNDS = 4, 40
+KILLS, LONG_KILLS = 8, 200
+KILLS_OF_TOPIC = 10  # then its records have been in memory long enough
 SEGMENTS: dict[str, Any] = {"segment_bytes": "65536", "index_interval_bytes": "1024", "segment_index_bytes": "65536"}
 
 
@@ -42,28 +47,52 @@ def _crash(broker: BrokerProcess) -> None:
     broker.start()
 
 
-def test_nothing_acknowledged_is_lost(tmp_path: Path, long_run: bool) -> None:
+@pytest.mark.timeout(0)  # every step has its own
+def test_nothing_acknowledged_is_lost(tmp_path: Path, long_run: bool, request: pytest.FixtureRequest) -> None:
     random.seed(seed := time.time_ns())
     print(f"seed {seed}")
-    broker = BrokerProcess(tmp_path / "data", overrides={"log.flush.scheduler.interval.ms": 500})
-    with broker:
-        with broker.client() as client:
-            client.create_topic("busy", 3, **SEGMENTS)
-        writers = _writers("busy")
-        checker = Checker()
-        for _ in range(LONG_ROUNDS if long_run else ROUNDS):
-            threads = [writer.thread(broker) for writer in writers]
-            goal = max(len(writer.acknowledged) for writer in writers) + 5
-            wait_until(lambda goal=goal: wrote(writers, goal), 30, "writing")
-            time.sleep(random.random() * 0.7)  # at a moment of no one's choice
-            _crash(broker)
-            for thread in threads:
-                thread.join(30)
-            assert wrote(writers, goal)
-            with broker.client() as client:
-                checker.check(client, writers)
-        with broker.client() as client:
-            assert check(client, writers) > 1000
+    left = request.config.getoption("--kills") or (LONG_KILLS if long_run else KILLS)
+    settings = {"log.flush.scheduler.interval.ms": 500, "log.segment.delete.delay.ms": 1000}
+    with BrokerProcess(tmp_path / "data", overrides=settings) as broker:
+        while left > 0:
+            count = min(left, KILLS_OF_TOPIC)
+            _kill_while_written(broker, f"busy-{left}", count)
+            left -= count
+
+
+def _kill_while_written(broker: BrokerProcess, topic: str, count: int) -> None:
+    """So many kills while a topic is written to; then all its records, and all files there are, are looked at."""
+    with broker.client() as client:
+        client.create_topic(topic, 3, **SEGMENTS)
+    writers, checker = _writers(topic), Checker()
+    for _ in range(count):
+        threads = [writer.thread(broker) for writer in writers]
+        goal = max(len(writer.acknowledged) for writer in writers) + 5
+        wait_until(lambda goal=goal: wrote(writers, goal), 30, "writing")
+        time.sleep(random.random() * 0.7)  # at a moment of no one's choice
+        _crash(broker)
+        for thread in threads:
+            thread.join(30)
+        assert wrote(writers, goal)
+        with broker.client(timeout=60) as client:
+            checker.check(client, writers)
+    with broker.client(timeout=60) as client:
+        assert check(client, writers) > 100 * count
+    broker.stop()
+    _verify(broker.data_dir)
+    broker.start()
+    with broker.client(timeout=60) as client:
+        answer = client.call("DeleteTopics", 4, {"TopicNames": [topic], "TimeoutMs": 30000})
+        assert answer["Responses"][0]["ErrorCode"] == 0
+
+
+def _verify(directory: Path) -> None:
+    """Nothing is wrong with any file of a broker that was stopped."""
+    command = [sys.executable, "-m", "pybroker", "log", "verify", str(directory)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=directory.parent, env=broker_environment(), timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_producer_ids_are_given_once(tmp_path: Path) -> None:
