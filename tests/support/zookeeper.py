@@ -140,15 +140,21 @@ class ZooKeeperServer:
         return client
 
     def tree(self, chroot: str) -> dict[str, tuple[bytes | None, Any]]:
-        """Every node below the chroot: data and kazoo's ZnodeStat by path ("/" for the chroot itself)."""
+        """Every node below the chroot: data and kazoo's ZnodeStat by path ("/" for the chroot itself). Nodes that go
+        meanwhile are left out."""
+        from kazoo.exceptions import NoNodeError
+
         client = self.client()
         try:
             found: dict[str, tuple[bytes | None, Any]] = {}
             waiting = [""]
             while waiting:
                 path = waiting.pop()
-                found[path or "/"] = client.get(chroot + path or "/")
-                waiting += [f"{path}/{name}" for name in client.get_children(chroot + path or "/")]
+                try:
+                    found[path or "/"] = client.get(chroot + path or "/")
+                    waiting += [f"{path}/{name}" for name in client.get_children(chroot + path or "/")]
+                except NoNodeError:
+                    found.pop(path or "/", None)
             return found
         finally:
             client.stop()
