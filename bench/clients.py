@@ -28,8 +28,8 @@ def _admin(target: Target) -> AdminClient:
     """A client that knows the controller: of a broker that is still electing one, librdkafka may wait forever."""
     deadline = time.monotonic() + START_SECONDS
     while True:
-        settings = {"bootstrap.servers": address_of(target), "socket.timeout.ms": int(CREATION_SECONDS * 1000)}
-        admin = AdminClient(settings)
+        patience = int(CREATION_SECONDS * 1000)
+        admin = AdminClient({"bootstrap.servers": address_of(target), "socket.timeout.ms": patience})
         if admin.list_topics(timeout=START_SECONDS).controller_id >= 0:
             return admin
         if time.monotonic() > deadline:

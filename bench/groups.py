@@ -24,7 +24,7 @@ from bench.wire import Address
 
 OFFSET_COMMIT, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 8, 10, 11, 12, 14
 CONSUMER_GROUP_HEARTBEAT = 68
-UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 25, 27, 79
+UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, UNSUPPORTED_VERSION, MEMBER_ID_REQUIRED = 25, 27, 35, 79
 SESSION_MS = 1_000_000  # nobody is thrown out while others are set up
 METADATA = struct.pack(">hi", 3, 1) + wire.string("raw") + struct.pack(">iiih", -1, 0, -1, -1)
 ASSIGNMENT = struct.pack(">hi", 0, 1) + wire.string("raw") + struct.pack(">iii", 1, 0, -1)
@@ -116,7 +116,8 @@ class Lane:
         """EOFError when the broker has closed the connection."""
         if len(size := self._file.read(4)) < 4:
             raise EOFError("the broker closed the connection")
-        return self._file.read(struct.unpack(">i", size)[0])
+        answer: bytes = self._file.read(struct.unpack(">i", size)[0])
+        return answer
 
     def answers(self, count: int) -> list[bytes]:
         return [self.answer() for _ in range(count)]
@@ -339,12 +340,18 @@ def many_groups(target: Target) -> Iterator[Result]:
     yield "group-many-beats", figures
 
 
-def serves(address: Address, api_key: int) -> bool:
+def serves_consumer_protocol(address: Address) -> bool:
+    """Whether ConsumerGroupHeartbeat of a member that nobody knows has another answer than UNSUPPORTED_VERSION.
+
+    Kafka 3.9 with ZooKeeper lists the API and does not serve it.
+    """
+    header = struct.pack(">hhi", CONSUMER_GROUP_HEARTBEAT, 0, 1) + wire.string("bench") + b"\0"
+    texts = b"\x06probe" + b"\x07nobody"
+    body = texts + struct.pack(">i", 1) + b"\0\0" + struct.pack(">i", -1) + b"\0\0\0\0"
     connection = wire.Connection(address)
-    answer = connection.ask(wire.api_versions())
+    answer = connection.ask(data(header + body))
     connection.close()
-    (count,) = struct.unpack_from(">i", answer, 6)
-    return api_key in {struct.unpack_from(">h", answer, 10 + 6 * at)[0] for at in range(count)}
+    return int(struct.unpack_from(">h", answer, 9)[0]) != UNSUPPORTED_VERSION
 
 
 def first_record(target: Target, topic: str, group: str, protocol: str) -> float:
@@ -373,7 +380,7 @@ def first_records(target: Target) -> Iterator[Result]:
     topic = "first-record"
     clients.create_topic(target, topic, 1)
     clients.produce(target, topic, b"value", 10, acks=-1)
-    protocols = ["classic", "consumer"] if serves(target.address, CONSUMER_GROUP_HEARTBEAT) else ["classic"]
+    protocols = ["classic", "consumer"] if serves_consumer_protocol(target.address) else ["classic"]
     for protocol in protocols:
         cpu = cpu_seconds(target.pids)
         times = [first_record(target, topic, f"first-{protocol}-{number}", protocol) for number in range(NEW_GROUPS)]

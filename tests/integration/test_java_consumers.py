@@ -10,7 +10,7 @@ import pytest
 from tests.integration.test_consumer_protocol import QUICK
 from tests.support import java
 from tests.support.broker import BrokerProcess
-from tests.support.groups import Group, come_and_go, making_groups, restart_static
+from tests.support.groups import Group, Member, come_and_go, making_groups, restart_static
 
 pytestmark = pytest.mark.timeout(300)
 CLASSIC = ["range", "roundrobin", "sticky", "cooperative-sticky"]
@@ -53,3 +53,13 @@ def test_members_come_and_go(groups: Callable[..., Group], release: str, protoco
 @pytest.mark.parametrize("release", java.RELEASES)
 def test_a_static_member_restarts_without_a_rebalance(groups: Callable[..., Group], release: str) -> None:
     restart_static(groups(release, "classic", "range", session_ms=10_000))
+
+
+def test_a_static_member_of_the_consumer_protocol_restarts(groups: Callable[..., Group]) -> None:
+    group = groups("4.3.1", "consumer", "uniform")
+    change = {"Name": "consumer.session.timeout.ms", "ConfigOperation": 0, "Value": "30000"}  # a JVM may start slowly
+    resource = {"ResourceType": 32, "ResourceName": group.topic, "Configs": [change]}
+    with group.broker.client() as wire:
+        answer = wire.call("IncrementalAlterConfigs", 1, {"Resources": [resource], "ValidateOnly": False})
+    assert answer["Responses"][0]["ErrorCode"] == 0
+    restart_static(group, Member.leave)
