@@ -41,13 +41,6 @@ def _writers(topic: str) -> list[Writer]:
     ]
 
 
-def _crash(broker: BrokerProcess) -> None:
-    """Killed and started again, on another port: the old one may be taken meanwhile."""
-    broker.kill()
-    broker.start()
-
-
-@pytest.mark.timeout(0)  # every step has its own
 def test_nothing_acknowledged_is_lost(tmp_path: Path, long_run: bool, request: pytest.FixtureRequest) -> None:
     random.seed(seed := time.time_ns())
     print(f"seed {seed}")
@@ -70,7 +63,7 @@ def _kill_while_written(broker: BrokerProcess, topic: str, count: int) -> None:
         goal = max(len(writer.acknowledged) for writer in writers) + 5
         wait_until(lambda goal=goal: wrote(writers, goal), 30, "writing")
         time.sleep(random.random() * 0.7)  # at a moment of no one's choice
-        _crash(broker)
+        broker.restart(kill=True)
         for thread in threads:
             thread.join(30)
         assert wrote(writers, goal)
@@ -103,7 +96,7 @@ def test_producer_ids_are_given_once(tmp_path: Path) -> None:
             with broker.client() as client:
                 for _ in range(5):
                     given.append(new_producer_id(client))
-            _crash(broker)
+            broker.restart(kill=True)
     assert len(set(given)) == len(given)
 
 
@@ -235,7 +228,7 @@ def test_metadata_survives_kills(tmp_path: Path, long_run: bool) -> None:
             thread.start()
             wait_until(lambda done=done: history.failure or len(history.done) > done + 6, 30, "changes")
             time.sleep(random.random() * 0.2)
-            _crash(broker)
+            broker.restart(kill=True)
             thread.join(30)
             assert history.failure is None, history.failure
             with broker.client() as client:
@@ -389,7 +382,7 @@ def test_committed_offsets_survive_kills(tmp_path: Path, long_run: bool) -> None
                 for _ in range(count):
                     _commit(client, acknowledged + 1)
                     acknowledged += 1
-            _crash(broker)
+            broker.restart(kill=True)
             with broker.client(timeout=60) as client:
                 assert wait_until(lambda client=client: _committed(client), 30, "the group's offsets") == acknowledged
 
