@@ -238,6 +238,13 @@ REQUESTS: dict[str, Maker] = {
     "DescribeCluster": always(),
     "ListConfigResources": always(),
     "ListClientMetricsResources": always(),
+    # Orders of a controller that was deposed long ago, and of brokers that are not registered: refused.
+    "LeaderAndIsr": always(ControllerId=9, ControllerEpoch=0),
+    "StopReplica": always(ControllerId=9, ControllerEpoch=0),
+    "UpdateMetadata": always(ControllerId=9, ControllerEpoch=0),
+    "ControlledShutdown": always(BrokerId=9, BrokerEpoch=0),
+    "AlterPartition": always(BrokerId=9, BrokerEpoch=0),
+    "AllocateProducerIds": always(BrokerId=9, BrokerEpoch=0),
     "DescribeTopicPartitions": always(Topics=[{"Name": TOPIC}], ResponsePartitionLimit=10, Cursor=None),
 }
 
