@@ -87,6 +87,11 @@ def test_offsets_are_reset_and_deleted(tool: Tool, broker: BrokerProcess) -> Non
     assert command.reset("--to-datetime", at) in ([4, 4], [5, 5])
     assert command.reset("--by-duration", "PT0S") == [RECORDS, RECORDS]
     reset = ("--reset-offsets", "--group", group)
+    command(*reset, "--topic", f"{topic}:1", "--to-offset", "7", "--execute")
+    planned = command(*reset, "--all-topics", "--to-earliest", "--dry-run")
+    assert len(re.findall(rf"{group}\s+{topic}\s+\d\s+0", planned)) == 2
+    described = command("--describe", "--group", group, "--offsets")
+    assert sorted(re.findall(rf"{group}\s+{topic}\s+(\d)\s+(\d+)", described)) == [("0", str(RECORDS)), ("1", "7")]
     exported = command(*reset, "--topic", topic, "--to-offset", "2", "--export", "--dry-run")
     plan = broker.data_dir.parent / f"{group}.csv"
     plan.write_text("\n".join(line for line in exported.splitlines() if topic in line) + "\n")
