@@ -30,11 +30,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS = (50, 1000)
 NAMED_AT_MOST = 5  # partitions in one warning
-#: The controller knows better than we do, and tells it by LeaderAndIsr or UpdateMetadata: nothing is to be repeated.
-OVERTAKEN = frozenset({
-    Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.UNKNOWN_TOPIC_ID, Errors.FENCED_LEADER_EPOCH, Errors.NOT_CONTROLLER,
-    Errors.INVALID_UPDATE_VERSION, Errors.INVALID_REQUEST, Errors.NEW_LEADER_ELECTED,
-})  # fmt: skip
+#: Another leader epoch has begun, and LeaderAndIsr will tell of it.
+OVERTAKEN = frozenset({Errors.FENCED_LEADER_EPOCH, Errors.NEW_LEADER_ELECTED})
 #: The set can't be had, now: the old one goes on, and what is to be changed is found again.
 REFUSED = frozenset({Errors.INELIGIBLE_REPLICA, Errors.OPERATION_NOT_ATTEMPTED})
 
@@ -194,15 +191,18 @@ class IsrChanges:
             leader.commit_isr(leader.isr)
             partition.advance()
             return True
-        if error not in OVERTAKEN:
-            return False
-        known = self._known(partition.topic, partition.index)
-        if known is None or known.leader_epoch > change.leader_epoch:
-            return True  # a LeaderAndIsr is on its way
-        if known.leader_epoch == change.leader_epoch and known.partition_epoch > partition.partition_epoch:
-            self._commit(partition, known.isr, known.partition_epoch)
+        if error in OVERTAKEN:
             return True
-        return error != Errors.INVALID_UPDATE_VERSION  # UpdateMetadata will tell the epoch
+        known = self._known(partition.topic, partition.index)
+        if (
+            error == Errors.INVALID_UPDATE_VERSION
+            and known is not None
+            and known.leader_epoch == change.leader_epoch
+            and known.partition_epoch > partition.partition_epoch
+        ):
+            self._commit(partition, known.isr, known.partition_epoch)  # it was written, but the answer was lost
+            return True
+        return False
 
     def _commit(self, partition: Partition, isr: Iterable[int], partition_epoch: int) -> None:
         partition.commit_isr(isr, partition_epoch)
