@@ -16,7 +16,7 @@ from tests.support.wire import Closed, WireClient
 
 IN_FLIGHT = 5  # what an idempotent producer may have outstanding
 RECORDS = 10
-PACE = 0.002  # seconds between batches: rounds are for the moments of a crash, not for volume
+PACE = 0.005  # seconds between batches: rounds are for the moments of a crash, not for volume
 
 
 class Sent(NamedTuple):
