@@ -47,7 +47,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, long_run: bool, request: p
     random.seed(seed := time.time_ns())
     print(f"seed {seed}")
     left = request.config.getoption("--kills") or (LONG_KILLS if long_run else KILLS)
-    settings = {"log.flush.scheduler.interval.ms": 500, "log.segment.delete.delay.ms": 1000}
+    settings = FLUSHING | {"log.segment.delete.delay.ms": 1000}
     with BrokerProcess(tmp_path / "data", overrides=settings) as broker:
         while left > 0:
             count = min(left, KILLS_OF_TOPIC)
