@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pybroker.broker.fetch_sessions import FetchSessionCache
 from pybroker.protocol.codec import decode, encode_bytes
 from pybroker.protocol.errors import Errors
@@ -96,3 +98,26 @@ def test_the_leaders_side_agrees() -> None:
     assert cache.partitions == 2
     fetching = cache.open(sent(requests, {}), requests.version, NAMES.get)
     assert (fetching.session_id, len(cache)) == (0, 0)
+
+
+RECORDED_ID = bytes.fromhex("07e8daf6715f4115bf0df26aedbc123f")
+# Fetch version, broker, its epoch, partition, the first request of a follower that Kafka 3.9.2 sent (behind its header)
+RECORDED = [
+    (17, 1, 26, 1,
+     "000001f40000000100a000000000000000000000000207e8daf6715f4115bf0df26aedbc123f0200000001000000000000000000000000"
+     "ffffffff0000000000000000001000000000010101010d00000001000000000000001a00"),
+    (12, 3, -1, 1,
+     "00000003000001f40000000100a000000000000000000000000204742d610200000001000000000000000000000000ffffffff"
+     "0000000000000000001000000000010100"),
+    (11, 1, -1, 2,
+     "00000001000001f40000000100a00000000000000000000000000000010003742d6100000001000000020000000000000000"
+     "00000000000000000000000000100000000000000000"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "broker", "epoch", "partition", "body"), RECORDED)
+def test_the_bytes_are_kafkas(version: int, broker: int, epoch: int, partition: int, body: str) -> None:
+    requests = FetchRequests(FetchSettings(broker, version), epoch)
+    request = requests.build({("t-a", RECORDED_ID, partition): (0, 0, -1, 0)})
+    assert requests.version == version
+    assert encode_bytes(request, version).hex() == body

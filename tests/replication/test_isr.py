@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pybroker.protocol.clock import ManualClock
+from pybroker.protocol.codec import encode_bytes
 from pybroker.protocol.errors import Errors
 from pybroker.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -224,3 +225,29 @@ async def test_it_asks_until_there_is_an_answer() -> None:
             await asyncio.sleep(0.01)
     assert len(controller.asked) == 3
     sender.close()
+
+
+def test_the_bytes_are_kafkas() -> None:
+    """AlterPartition v3 of a Kafka 3.9.2 leader that left a stalled follower out, behind its header."""
+    topic_id = bytes.fromhex("07e8daf6715f4115bf0df26aedbc123f")
+    led = Partition("t-a", 1, topic_id, ModelLog(), 2)  # type: ignore[arg-type]
+    changes = IsrChanges(2, ManualClock(), LAG, is_alive=lambda _: True, known=lambda *_: None)
+    led.isr_keeper = changes
+    led.make_leader(
+        LeaderAndIsrPartitionState(partition_index=1, leader=2, replicas=[2, 1, 3], isr=[2, 3]), now_ms=0
+    )
+    led.record_follower_fetch(1, 0, 0, 0)
+    assert led.leader is not None
+    led.commit_isr([2, 1, 3], 0)
+    changes.take()
+    led.append(1, 1, 9)  # type: ignore[arg-type]
+    led.record_follower_fetch(1, 1, 0, 0)
+    led.leader.followers[3].last_caught_up_ms = -LAG - 1
+    changes.check(led, lambda _: NEVER_MS)
+    taken = changes.take()
+    assert taken is not None
+    taken[1].broker_epoch = 69
+    assert encode_bytes(taken[1], 3).hex() == (
+        "0000000200000000000000450207e8daf6715f4115bf0df26aedbc123f0200000001000000000300000002ffffffffffffffff00"
+        "00000001ffffffffffffffff000000000000000000"
+    )
