@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 from confluent_kafka import KafkaException
 
-from bench import clients, groups, rawload, report, wire
+from bench import clients, groups, logs, rawload, report, wire
 from bench.processes import Figures, cpu_seconds, measured, memory_mb, touch_memory
 from bench.rawload import Result, Target
 from bench.systems import SYSTEMS, System
@@ -42,7 +42,12 @@ SETTLED_SECONDS = 2
 MANY = 1_000
 VERY_MANY = 10_000
 RESULTS = Path(__file__).with_name("RESULTS.md")
-MEASURES = ("start", "memory", *rawload.MEASURES, *clients.MEASURES, *groups.MEASURES, "10000-partitions")
+MEASURES = (
+    "start", "memory", "compaction", *rawload.MEASURES, *clients.MEASURES, *groups.MEASURES, *logs.MEASURES,
+    "10000-partitions",
+)  # fmt: skip
+# Each begins with a start of its own.
+ALONE = {"start", "memory", "compaction"}
 
 
 def starts(system: System) -> Iterator[Result]:
@@ -112,7 +117,7 @@ def loads(system: System, wanted: list[str], gigabytes: float) -> Iterator[Resul
         clients.create_topic(target, target.topic, 8)
         rawload.warm_up(target)
         clients.warm_up(target)
-        for name, measure in (rawload.MEASURES | clients.MEASURES | groups.MEASURES).items():
+        for name, measure in (rawload.MEASURES | clients.MEASURES | groups.MEASURES | logs.MEASURES).items():
             if name in wanted:
                 yield from attempted(name, measure(target))
         if "10000-partitions" in wanted:
@@ -134,7 +139,10 @@ def run(system: System, wanted: list[str], gigabytes: float) -> Iterator[Result]
             yield from starts(system)
         if "memory" in wanted:
             yield from memory(system)
-        if set(wanted) - {"start", "memory"}:
+        if "compaction" in wanted and system.name != "floor":
+            yield from attempted("compaction", logs.compaction(system, gigabytes))
+            system.stop()
+        if set(wanted) - ALONE:
             yield from loads(system, wanted, gigabytes)
     finally:
         system.stop()

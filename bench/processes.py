@@ -26,12 +26,12 @@ def tree(pids: Iterable[int]) -> set[int]:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """User and system time of the tree so far, s."""
+    """User and system time of the tree so far, with that of processes which have ended, s."""
     ticks = 0
     for pid in tree(pids):
         with suppress(FileNotFoundError, ProcessLookupError):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
+            ticks += sum(int(field) for field in fields[11:15])
     return ticks / _TICKS
 
 

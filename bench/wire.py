@@ -36,8 +36,13 @@ def batch(values: Sequence[bytes]) -> bytes:
     for delta, value in enumerate(values):
         body = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(len(value)) + value + varint(0)
         records += varint(len(body)) + body
-    now, last = int(time.time() * 1000), len(values) - 1
-    checked = struct.pack(">hiqqqhii", 0, last, now, now, -1, -1, -1, len(values)) + records
+    return batch_of(records, len(values))
+
+
+def batch_of(records: bytes | bytearray, count: int) -> bytes:
+    """A batch of `count` records that are encoded already."""
+    now, last = int(time.time() * 1000), count - 1
+    checked = struct.pack(">hiqqqhii", 0, last, now, now, -1, -1, -1, count) + records
     after_length = struct.pack(">iBI", -1, 2, crc32c(checked)) + checked
     return struct.pack(">qi", 0, len(after_length)) + after_length
 
