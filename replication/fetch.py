@@ -18,6 +18,7 @@ from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.replication.leader import NEVER_MS
 from pybroker.replication.partition import Partition
 from pybroker.storage.files import FileSlice, WouldBlock
+from pybroker.storage.log import Log
 
 READ_COMMITTED = 1
 CONSUMER = -1
@@ -37,8 +38,9 @@ class Ask:
     """
 
     __slots__ = (
-        "at_end", "bytes_seen", "epoch_seen", "index", "last_fetched_epoch", "leader_epoch", "log_start_offset",
-        "max_bytes", "offset", "owner", "sent_log_start", "sent_watermark", "topic", "topic_id", "watching",
+        "at_end", "bytes_seen", "end_seen", "epoch_seen", "index", "last_fetched_epoch", "leader_epoch",
+        "log_start_offset", "max_bytes", "offset", "owner", "sees_less", "sent_log_start", "sent_watermark", "topic",
+        "topic_id", "watching",
     )  # fmt: skip
 
     def __init__(self, topic: str, topic_id: bytes, wanted: FetchPartition) -> None:
@@ -49,6 +51,8 @@ class Ask:
         self.owner: Ready | None = None
         self.at_end = False  # the last read found nothing because there is nothing, not for want of room
         self.bytes_seen = 0
+        self.end_seen = 0
+        self.sees_less = False  # than the log holds
         self.epoch_seen = -1
         self.sent_watermark = -1
         self.sent_log_start = -1
@@ -113,6 +117,12 @@ class FetchParameters:
     @property
     def is_follower(self) -> bool:
         return self.replica_id >= 0
+
+    def visible_end(self, log: Log) -> int:
+        """How far this fetch may see: a follower the whole log, a consumer what is replicated, or decided too."""
+        if self.replica_id >= 0:
+            return log.log_end_offset
+        return log.last_stable_offset if self.isolation == READ_COMMITTED else log.high_watermark
 
 
 class Round:
@@ -202,12 +212,12 @@ class PartitionReader:
         log = partition.log
         committed = parameters.isolation == READ_COMMITTED
         watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
-        end = log.log_end_offset if parameters.is_follower else stable if committed else watermark
+        end = parameters.visible_end(log)
         data = PartitionData(
             partition_index=ask.index, high_watermark=watermark, last_stable_offset=stable, log_start_offset=start,
             records=NO_BYTES, aborted_transactions=None,
         )  # fmt: skip
-        ask.bytes_seen = partition.bytes_in
+        ask.bytes_seen, ask.end_seen, ask.sees_less = partition.bytes_in, end, end != log.log_end_offset
         ask.at_end = ask.offset == end
         if parameters.with_epochs and ask.last_fetched_epoch >= 0:
             epoch, epoch_end = log.end_offset_for_epoch(ask.last_fetched_epoch)
@@ -247,7 +257,7 @@ class WaitingFetch:
     `result` is resolved with the Round to answer with, or with the WouldBlock that `reread`, which reads again, raised.
     """
 
-    __slots__ = ("_bytes", "_min_bytes", "_reread", "_task", "_woken", "result")
+    __slots__ = ("_bytes", "_min_bytes", "_parameters", "_reread", "_task", "_woken", "result")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, timer: Timer, first: Round, parameters: FetchParameters,
@@ -256,6 +266,7 @@ class WaitingFetch:
         self.result: asyncio.Future[Any] = loop.create_future()
         self._bytes = first.bytes
         self._min_bytes = parameters.min_bytes
+        self._parameters = parameters
         self._reread = reread
         self._woken = False
         self._task: TimerTask = timer.schedule(parameters.max_wait_ms, self._expire)
@@ -266,9 +277,13 @@ class WaitingFetch:
         if partition is None or partition.leader_epoch != ask.epoch_seen or partition.leader_id < 0:
             self._wake()
             return
+        end, log_end = self._parameters.visible_end(partition.log), partition.log.log_end_offset
+        if end <= ask.end_seen:
+            return  # what was appended is not replicated yet
+        # Bytes are counted as they are appended; where some of them cannot be seen, only a read can tell how many can.
         self._bytes += partition.bytes_in - ask.bytes_seen
         ask.bytes_seen = partition.bytes_in
-        if self._bytes >= self._min_bytes:
+        if self._bytes >= self._min_bytes or end != log_end or ask.sees_less:
             self._wake()
 
     def _wake(self) -> None:

@@ -177,3 +177,20 @@ async def test_waiting_reads_nothing_until_something_happens(tmp_path: Path) -> 
         append(bench.partitions[0])
     await asyncio.wait_for(waiting.result, DEADLINE)
     assert reads == 4
+
+
+async def test_a_consumer_is_woken_when_the_watermark_follows_the_append(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    led = bench.partitions[0]
+    led.make_leader(state(replicas=(1, 2), epoch=1), 0)
+    size = append(led).bytes  # before the fetch begins to wait
+    waiting = await bench.wait([ask(0)], parameters(max_wait_ms=60_000))
+    more = append(led).bytes
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.result.done()  # appended, and not replicated
+    led.record_follower_fetch(2, 1, 0, 1)
+    assert sizes(await asyncio.wait_for(waiting.result, DEADLINE)) == [size]
+    waiting = await bench.wait([ask(0, 1)], parameters(max_wait_ms=60_000))
+    led.record_follower_fetch(2, 2, 0, 2)
+    assert sizes(await asyncio.wait_for(waiting.result, DEADLINE)) == [more]
