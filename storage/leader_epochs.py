@@ -97,14 +97,20 @@ class LeaderEpochCache:
         found = epochs[next_at - 1] if next_at else epoch
         return found, self._starts[next_at]
 
-    def truncate_from_end(self, end_offset: int) -> None:
-        """The log now ends at `end_offset`: epochs that begin at or above it are gone."""
+    def truncate_from_end(self, end_offset: int, *, save: bool = True) -> None:
+        """The log now ends at `end_offset`: epochs that begin at or above it are gone.
+
+        Without `save` the file is left to the next change: whoever loads it before does the same again.
+        """
         if not self._starts or self._starts[-1] < end_offset:
             return
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
             self._epochs.pop()
-        self._changed()
+        if save:
+            self._changed()
+        else:
+            self._set_latest()
 
     def truncate_from_start(self, start_offset: int) -> None:
         """The log now begins at `start_offset`: earlier epochs go, the one there begins there."""
@@ -139,8 +145,11 @@ class LeaderEpochCache:
         self._path = directory / FILE_NAME
         self._unsynced = True
 
-    def _changed(self) -> None:
+    def _set_latest(self) -> None:
         self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+
+    def _changed(self) -> None:
+        self._set_latest()
         lines = [f"{epoch} {start}" for epoch, start in zip(self._epochs, self._starts, strict=True)]
         checkpoints.write_lines(self._path, lines, sync=False)
         self._unsynced = True

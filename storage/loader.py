@@ -95,7 +95,7 @@ def load_partition(loading: Loading, cache: PageCache) -> Loaded:
     if not segments:
         segments.append(_first_segment(loading, cache))
     start = max(loading.log_start_offset, segments[0].base_offset)
-    epochs.truncate_from_end(end)
+    epochs.truncate_from_end(end, save=False)  # of an empty log, nearly always: its leader is about to begin an epoch
     epochs.truncate_from_start(start)
     _load_producers(loading, segments, producers, start, end)
     point = min(loading.recovery_point, end)

@@ -116,3 +116,14 @@ def test_an_unreadable_file_names_itself_and_the_remedy(tmp_path: Path) -> None:
     _, directory = disk.unpack("start-epoch-corrupt", tmp_path)
     with pytest.raises(CorruptCheckpoint, match=r"leader-epoch-checkpoint cannot be read: line 4 .* Remove it"):
         LeaderEpochCache.load(directory / "crash-plain-0")
+
+
+def test_a_load_leaves_the_file_to_the_next_change(tmp_path: Path) -> None:
+    cache = LeaderEpochCache(tmp_path)
+    cache.assign(0, 0)
+    before = (tmp_path / "leader-epoch-checkpoint").read_bytes()
+    cache.truncate_from_end(0, save=False)
+    assert (cache.entries, cache.latest_epoch) == ([], -1)
+    assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == before
+    cache.assign(1, 0)
+    assert LeaderEpochCache.load(tmp_path).entries == [(1, 0)]
