@@ -174,15 +174,18 @@ def _name_leader(context: RequestContext, ask: Ask, data: PartitionData, respons
 
 
 def error_response(request: FetchRequest, error: KafkaError, version: int) -> FetchResponse:
-    """The error at the top, from version 7 on, and at every partition that was asked for."""
+    """The error at the top, from version 7 on, and before 13 at every partition that was asked for; with records that
+    are empty, not null, which librdkafka would take for a broken answer."""
     response: Any = FetchResponse(error_code=error.code)
-    for topic in request.topics:
+    for topic in request.topics if version < 13 else ():
         response.responses.append(
             FetchableTopicResponse(
                 topic=topic.topic,
                 topic_id=topic.topic_id,
                 partitions=[
-                    PartitionData(partition_index=wanted.partition, error_code=error.code, high_watermark=-1)
+                    PartitionData(
+                        partition_index=wanted.partition, error_code=error.code, high_watermark=-1, records=b""
+                    )
                     for wanted in topic.partitions
                 ],
             )
