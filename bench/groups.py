@@ -1,8 +1,8 @@
-"""Loads of consumer groups: joins, heartbeats, commits, a rebalance of 100 members, heartbeats of many groups, and how
-soon a new group has its first record.
+"""Loads of consumer groups: joins, heartbeats, commits, a rebalance of 100 members, heartbeats of many groups, how soon
+a new group has its first record, and how long a member's leaving takes.
 
 Raw sockets as in bench/rawload.py, with versions that Apache Kafka 3.9 and pybroker both serve: JoinGroup 5,
-SyncGroup 3, Heartbeat 3, OffsetCommit 7, FindCoordinator 1. Only the first record is consumed with confluent-kafka.
+SyncGroup 3, Heartbeat 3, OffsetCommit 7, FindCoordinator 1. The last two are with confluent-kafka.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ REBALANCING_MEMBERS, REBALANCES = 100, 10
 MANY_GROUPS, MEMBERS_EACH, BEAT_SECONDS, BEATS = 10_000, 3, 3.0, 3
 BEATING_LANES = 30
 NEW_GROUPS = 7
+LEAVING_HEARTBEAT_MS = 500
 READY_SECONDS = 60
 FIRST_RECORD_SECONDS = 30
 
@@ -390,6 +391,41 @@ def first_records(target: Target) -> Iterator[Result]:
         )
 
 
+def in_group(target: Target, topic: str, group: str, heartbeat_ms: int) -> Consumer:
+    settings = {
+        "bootstrap.servers": clients.address_of(target), "group.id": group, "heartbeat.interval.ms": heartbeat_ms,
+    }  # fmt: skip
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    return consumer
+
+
+def assigned(consumers: list[Consumer], partitions: int) -> float:
+    """Poll until each has as many partitions; seconds taken. RuntimeError when that does not come."""
+    began = time.perf_counter()
+    while any(len(consumer.assignment()) != partitions for consumer in consumers):
+        for consumer in consumers:
+            consumer.poll(0.01)
+        if time.perf_counter() - began > FIRST_RECORD_SECONDS:
+            raise RuntimeError(f"no assignment after {FIRST_RECORD_SECONDS} s")
+    return time.perf_counter() - began
+
+
+def leaves(target: Target) -> Iterator[Result]:
+    """One of two members leaves, until the other has all partitions; heartbeats every 0.5 s. The median of some."""
+    ready(target)
+    clients.create_topic(target, "leave", 2)
+    cpu, times = cpu_seconds(target.pids), []
+    for number in range(NEW_GROUPS):
+        stays = in_group(target, "leave", f"leave-{number}", LEAVING_HEARTBEAT_MS)
+        goes = in_group(target, "leave", f"leave-{number}", LEAVING_HEARTBEAT_MS)
+        assigned([stays, goes], 1)
+        goes.close()
+        times.append(assigned([stays], 2))
+        stays.close()
+    yield "group-leave", {"ms": statistics.median(times) * 1e3, "cpu_s": (cpu_seconds(target.pids) - cpu) / NEW_GROUPS}
+
+
 MEASURES: dict[str, Callable[[Target], Iterator[Result]]] = {
     "group-joins": joins,
     "group-heartbeats": heartbeats,
@@ -397,4 +433,5 @@ MEASURES: dict[str, Callable[[Target], Iterator[Result]]] = {
     "group-rebalance": rebalance,
     "group-many": many_groups,
     "group-first-record": first_records,
+    "group-leave": leaves,
 }

@@ -115,6 +115,8 @@ ROWS = (
     Row("group-first-record-classic", "cpu_s", CPU_S),
     Row("group-first-record-consumer", "ms", "the same with the consumer protocol, ms", False, None, None, 1000),
     Row("group-first-record-consumer", "cpu_s", CPU_S),
+    Row("group-leave", "ms", "one of two members leaves, heartbeats every 0.5 s, ms", False, None, None, 600),
+    Row("group-leave", "cpu_s", CPU_S),
     Row("idle-conns", "s", "900 connections at once, s", False, 0.1),
     Row("idle-conns", "kb_each", "&nbsp;&nbsp;memory, KB each", False, None, None, 20),
     Row("idle-conns", "cpu_us_each", CPU_EACH),
