@@ -15,6 +15,7 @@ import re
 from typing import Any
 
 from pybroker.config.errors import invalid
+from pybroker.config.modes import MESSAGE_FORMATS
 
 _BITS = {"SHORT": 15, "INT": 31, "LONG": 63}
 # Texts, not compiled: most starts parse few values, and re keeps what it compiled.
@@ -78,6 +79,8 @@ def check(name: str, kind: str, valid: str | None, value: Any) -> None:
     elif valid == "non-empty string":
         if not value:
             raise invalid(name, value, "String must be non-empty")
+    elif valid == MESSAGE_FORMATS:
+        _check_release(name, value)
     elif valid.startswith("(case insensitive) ["):
         _check_one_of(name, value, valid[valid.index("[") :], ignore_case=True)
     elif valid.startswith("["):
@@ -92,6 +95,16 @@ def _check_one_of(name: str, value: str, valid: str, *, ignore_case: bool) -> No
             raise invalid(name, value, f"String must be one of (case insensitive): {', '.join(allowed)}")
     elif value not in allowed:
         raise invalid(name, value, f"String must be one of: {', '.join(allowed)}")
+
+
+def _check_release(name: str, value: str) -> None:
+    """A release stands for its last step, and its patch number means nothing: 2.8, 2.8.1 and 2.8-IV1 (Kafka's
+    MetadataVersion)."""
+    allowed = MESSAGE_FORMATS[1:-1].split(", ")
+    segments = value.split(".")
+    significant = ".".join(segments[: 3 if segments[0] == "0" else 2])
+    if significant not in allowed and significant not in (each.partition("-")[0] for each in allowed):
+        raise invalid(name, value, f"Version {value} is not a valid version")
 
 
 def _check_throttled(name: str, value: list[str]) -> None:

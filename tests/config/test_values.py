@@ -5,6 +5,7 @@ import pytest
 from pybroker.config import values
 from pybroker.config.definitions import setting
 from pybroker.config.errors import ConfigError
+from pybroker.config.modes import MESSAGE_FORMATS
 from pybroker.config.topic import TOPIC_SETTINGS
 
 
@@ -161,3 +162,14 @@ def test_units(name: str, text: str, plain: str) -> None:
 def test_units_that_do_not_fit(name: str, text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         values.without_unit(name, setting(name).kind, text)
+
+
+@pytest.mark.parametrize("text", ["2.8", "2.8-IV1", "2.8.1", "0.10.2", "0.10.2-IV0", "0.9.0", "3.9"])
+def test_releases_stand_for_their_last_step(text: str) -> None:
+    values.check("inter.broker.protocol.version", "STRING", MESSAGE_FORMATS, text)
+
+
+@pytest.mark.parametrize("text", ["2", "2.8-IV9", "1.9", "new", "", "0.10"])
+def test_what_is_no_release(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"Version {text} is not a valid version"):
+        values.check("inter.broker.protocol.version", "STRING", MESSAGE_FORMATS, text)

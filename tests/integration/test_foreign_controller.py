@@ -147,7 +147,7 @@ def test_stop_replica(orders: Orders, broker: BrokerProcess) -> None:
         }
 
     orders.lead(7, 3)
-    refused = {"PartitionErrors": []}
+    refused: Values = {"PartitionErrors": []}
     assert orders.stop(4, 3, ControllerEpoch=4) == refused | {"ErrorCode": STALE_CONTROLLER_EPOCH}
     assert orders.stop(4, 3, BrokerEpoch=0) == refused | {"ErrorCode": STALE_BROKER_EPOCH}
     assert orders.stop(4, 2) == answer(FENCED_LEADER_EPOCH)
@@ -209,7 +209,8 @@ def test_a_leader_changes_the_isr(client: WireClient) -> None:
         answer = ask(client, version, epoch, [named | {"Partitions": [partition]}])
         assert answer["ErrorCode"] == 0
         (found,) = answer["Topics"]
-        return {key: found[key] for key in ("TopicName", "TopicId") if key in found} | found["Partitions"][0]
+        answered: Values = found["Partitions"][0]
+        return {key: found[key] for key in ("TopicName", "TopicId") if key in found} | answered
 
     for version in range(4):
         name: Values = {"TopicName": "t"} if version < 2 else {"TopicId": topic["TopicId"]}
