@@ -1,4 +1,4 @@
-"""Runs the command-line tools of Apache Kafka 3.9.2 and 4.3.1, fetched once from Maven's repository.
+"""Runs tools and consumers of Apache Kafka 3.9.2 and 4.3.1, fetched once from Maven's repository.
 
 The jars go to $PYBROKER_KAFKA_HOME/jars-<release> (default: $XDG_CACHE_HOME/pybroker-tests). Where Java or Maven is
 missing, or nothing can be fetched, need_java() skips the test and says so; with CI set in the environment it fails.
