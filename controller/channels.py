@@ -59,12 +59,15 @@ class BrokerQueue:
             self._task = None
 
     async def _send_all(self) -> None:
+        reached = True
         while self._waiting:
             request = self._waiting[0]
             try:
                 response = await self._channels.send(self._broker_id, request)
             except OSError as error:
-                log.warning("broker %d can't be reached: %s", self._broker_id, error)
+                if reached:
+                    log.warning("broker %d can't be reached: %s", self._broker_id, error)
+                reached = False
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             except Exception:
@@ -72,6 +75,9 @@ class BrokerQueue:
                 log.exception("broker %d failed at %s", self._broker_id, type(request).__name__)
                 self._waiting.popleft()
                 continue
+            if not reached:
+                log.info("broker %d is reached again", self._broker_id)
+            reached = True
             self._waiting.popleft()
             self._on_answer(self._broker_id, request, response)
         self._task = None

@@ -31,6 +31,7 @@ from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.replication.partition import IsrKeeper, Partition
 
 if TYPE_CHECKING:
+    from pybroker.storage.log import Log
     from pybroker.storage.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ class ReplicaManager:
         # Where leaders are to be reached by their followers: (host, port), as the controller told.
         self.leader_addresses: dict[int, tuple[str, int]] = {}
         self._offline: set[TopicPartition] = set()
+        # Leader epochs of partitions that were stopped but not deleted: orders up to these are old.
+        self._stopped: dict[TopicPartition, int] = {}
         # Told of every partition that got a leader, another one, or went away (`partition.leader` is None then).
         self.listeners: list[Callable[[Partition], None]] = []
 
@@ -125,12 +128,16 @@ class ReplicaManager:
         current = self.topics.get(name, {}).get(index)
         try:
             if current is None:
+                if state.leader_epoch <= self._stopped.get(TopicPartition(name, index), NO_EPOCH):
+                    return Errors.STALE_CONTROLLER_EPOCH
                 current = self._host(topic, index)
             elif topic.topic_id != ZERO_UUID and current.topic_id not in (ZERO_UUID, topic.topic_id):
                 logger.error("Partition %s has another topic id than the controller's; it is not served", current)
                 return Errors.INCONSISTENT_TOPIC_ID
             if state.leader_epoch <= current.leader_epoch:
                 return Errors.STALE_CONTROLLER_EPOCH
+            if current.topic_id == ZERO_UUID:
+                current.topic_id = self._open(topic, index).topic_id or ZERO_UUID
             if self._fetchers is not None:
                 self._fetchers.stop(current)
             if state.leader == self.broker_id:
@@ -159,13 +166,18 @@ class ReplicaManager:
         self._tell(partition)
 
     def _host(self, topic: LeaderAndIsrTopicState, index: int) -> Partition:
-        log = self._log_manager.get_or_create(
-            TopicPartition(topic.topic_name, index), topic.topic_id, self._topic_overrides(topic.topic_name)
-        )
-        partition = Partition(topic.topic_name, index, topic.topic_id, log, self.broker_id)
+        log = self._open(topic, index)
+        partition = Partition(topic.topic_name, index, log.topic_id or ZERO_UUID, log, self.broker_id)
         partition.isr_keeper = self._isr_keeper
         self.topics.setdefault(topic.topic_name, {})[index] = partition
+        self._stopped.pop(TopicPartition(topic.topic_name, index), None)
         return partition
+
+    def _open(self, topic: LeaderAndIsrTopicState, index: int) -> Log:
+        """The partition's log, which keeps the id that it has where the order, of an old version, brings none."""
+        topic_id = None if topic.topic_id == ZERO_UUID else topic.topic_id
+        at = TopicPartition(topic.topic_name, index)
+        return self._log_manager.get_or_create(at, topic_id, self._topic_overrides(topic.topic_name))
 
     async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop hosting partitions, deleting those the controller says are to be deleted."""
@@ -197,7 +209,9 @@ class ReplicaManager:
             if not partitions:
                 del self.topics[topic]
             self._resign(current)
+            self._stopped[TopicPartition(topic, index)] = current.leader_epoch
         if state.delete_partition:
+            self._stopped.pop(TopicPartition(topic, index), None)
             self._offline.discard(TopicPartition(topic, index))
             self._log_manager.delete(TopicPartition(topic, index))
         return Errors.NONE

@@ -3,6 +3,7 @@ them in the same situations (ZooKeeper mode), over real connections in every ver
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,12 +132,16 @@ def test_leader_and_isr(orders: Orders, broker: BrokerProcess) -> None:
     assert (broker.data_dir / "fc-0").is_dir() and (broker.data_dir / "fc-1").is_dir()
 
 
-def test_every_version_of_leader_and_isr(orders: Orders) -> None:
+def test_every_version_of_leader_and_isr(orders: Orders, broker: BrokerProcess) -> None:
     for version in range(5):
         named = [{"TopicName": "fc", "PartitionIndex": index, "ErrorCode": 0} for index in (0, 1)]
         assert orders.lead(version, version) == {"ErrorCode": 0, "PartitionErrors": named}
     for version in range(5, 8):
         assert orders.lead(version, version) == by_id(0)
+    text = (broker.data_dir / "fc-0" / "partition.metadata").read_text()
+    assert text.endswith("topic_id: " + base64.urlsafe_b64encode(ID).decode().rstrip("=")), "it came late"
+    assert orders.lead(4, 8)["PartitionErrors"][0]["ErrorCode"] == 0, "and stays where none is named"
+    assert orders.lead(7, 9, topic_id=OTHER_ID) == by_id(INCONSISTENT_TOPIC_ID, OTHER_ID)
 
 
 def test_stop_replica(orders: Orders, broker: BrokerProcess) -> None:
@@ -154,6 +159,8 @@ def test_stop_replica(orders: Orders, broker: BrokerProcess) -> None:
     assert orders.stop(4, 0, topic="ghost") == answer(0, "ghost")
     assert orders.stop(4, 3) == answer(0)
     assert (broker.data_dir / "fc-0").is_dir()
+    assert orders.lead(7, 3) == by_id(STALE_CONTROLLER_EPOCH), "it remembers the leader epoch"
+    assert orders.lead(7, 4) == by_id(0)
     above, same, unknown, deleted = 1, 0, -1, -2
     for turn, (version, kind) in enumerate(((4, above), (4, unknown), (4, deleted), (3, same), (2, 0), (1, 0), (0, 0))):
         leader_epoch = 10 + turn
