@@ -14,7 +14,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ from pybroker.broker.services import Services
 from pybroker.config import BrokerConfig, Endpoint, LogConfig
 from pybroker.controller import paths
 from pybroker.controller.configs import ConfigRepository
-from pybroker.controller.controller import Controller
+from pybroker.controller.controller import Controller, Rebalance
 from pybroker.controller.producer_ids import ProducerIds
 from pybroker.controller.registration import RegistrationError, prepare_store
 from pybroker.controller.store import MetadataStore, StoreError
@@ -91,6 +91,7 @@ async def _run(config: BrokerConfig, ready_file: str | None) -> int:
         broker.announce(ready_file)
         await stop.wanted.wait()
         logger.info("Shutting down; another signal ends the broker at once")
+        await broker.leave()
         return OK if broker.failure is None else FAILED
     finally:
         await broker.stop()
@@ -257,6 +258,7 @@ class Broker:
             inter_broker_listener=config.inter_broker_listener,
             clock=self.clock,
             unclean_election_allowed=unclean_allowed,
+            rebalance=_rebalance(config),
         )
 
     async def _broker_id(self, logs: LogManager) -> int:
@@ -285,6 +287,11 @@ class Broker:
         apply()
         configs.on_change("brokers", apply)
         configs.on_change("topics", logs.update_topic_config)
+        configs.on_change("topics", self._topic_settings_changed)
+
+    def _topic_settings_changed(self, topic: str, settings: Mapping[str, str]) -> None:
+        if self.controller is not None:
+            self.controller.settings_changed(topic)
 
     def _network_changed(self, settings: NetworkSettings) -> None:
         settings.update(self.config)
@@ -296,10 +303,20 @@ class Broker:
         if self.services is not None:
             self.services.replica_manager.logs_went_offline(lost)
         assert self.log_manager is not None
+        if self.services is not None and self.config.zookeeper and self.log_manager.online:
+            self._tasks.append(self.loop.create_task(self._tell_of_lost_directory(self.services.broker_id)))
         if not self.log_manager.online:
             self.failure = f"no log directory is left, the last was {path}"
             logger.critical("The broker shuts down: %s", self.failure)
             os.kill(os.getpid(), signal.SIGTERM)
+
+    async def _tell_of_lost_directory(self, broker_id: int) -> None:
+        """The controller asks for what is left upon it."""
+        assert self.store is not None
+        try:
+            await self.store.create(paths.log_dir_event(), paths.encode_log_dir_event(broker_id), sequential=True)
+        except StoreError as error:
+            logger.error("The controller was not told of the lost log directory: %s", error)
 
     def announce(self, ready_file: str | None) -> None:
         """One line that says where clients can come, and the same as JSON for scripts."""
@@ -321,6 +338,16 @@ class Broker:
             temporary = f"{ready_file}.tmp"
             Path(temporary).write_text(json.dumps(content) + "\n", encoding="utf-8")
             os.replace(temporary, ready_file)
+
+    async def leave(self) -> None:
+        """In a cluster, have others lead what this broker leads, while it still serves."""
+        config, services = self.config, self.services
+        if not config.zookeeper or not config.bool("controlled.shutdown.enable") or self.failure is not None:
+            return
+        assert services is not None
+        from pybroker.broker.leaving import hand_over
+
+        await hand_over(services.broker_id, config, services.metadata_cache, services.controller)
 
     async def stop(self) -> None:
         """End everything, in the reverse order of the start: what was acknowledged is on disk when it returns."""
@@ -379,6 +406,14 @@ def _node(config: BrokerConfig, broker_id: int, bound: tuple[Endpoint, ...]) -> 
         rack=config.opt_str("broker.rack"),
         release=__version__,
     )
+
+
+def _rebalance(config: BrokerConfig) -> Rebalance | None:
+    """When leaders are moved back; a broker alone has nothing to move."""
+    if not config.zookeeper or not config.bool("auto.leader.rebalance.enable"):
+        return None
+    interval = config.int("leader.imbalance.check.interval.seconds")
+    return Rebalance(interval, config.int("leader.imbalance.per.broker.percentage"))
 
 
 def _raise_file_limit() -> None:

@@ -10,11 +10,13 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pybroker.controller.decide import Answer, Plan, replicas_to_delete
+from pybroker.controller import reassignments
+from pybroker.controller.decide import replicas_to_delete
+from pybroker.controller.outcome import Outcome, WriteResult, Written, has_leader, take_state
 from pybroker.controller.paths import LeaderAndIsr
-from pybroker.controller.requests import Notice, TellMetadata, TellReplicas, TellStop
+from pybroker.controller.plan import Answer, Plan
+from pybroker.controller.requests import TellMetadata, TellReplicas, TellStop
 from pybroker.controller.state import (
-    NO_LEADER,
     BrokerCame,
     BrokersChanged,
     ControllerState,
@@ -25,62 +27,49 @@ from pybroker.controller.state import (
     ElectionRequested,
     Event,
     IsrProposed,
+    IsrsChanged,
     LeadersNeeded,
+    LeadersUnbalanced,
+    LogDirsFailed,
     Partition,
     PartitionEvent,
     PartitionStatus,
+    ReassignmentRequested,
+    ReassignmentsCaughtUp,
+    ReassignmentsDue,
+    ReassignmentsEnded,
     ReplicaEvent,
+    ReplicasAnswered,
     ReplicasDeleted,
     ReplicasStarted,
     ReplicasStopped,
     ReplicaStatus,
+    ReplicasUnassigned,
+    ShutdownAnnounced,
     StatesRead,
     Topic,
     TopicChanged,
     TopicsChanged,
+    UncleanAllowed,
 )
-from pybroker.controller.store import NoNode, Result, StoreError
+from pybroker.controller.store import NoNode, StoreError
 from pybroker.protocol.errors import Errors
 from pybroker.protocol.pace import Steps
 from pybroker.protocol.types import TopicPartition
 
 log = logging.getLogger("pybroker.controller")
 
-WriteResult = Result | StoreError
-
-
-class Outcome:
-    """What an event led to. `reread` names partitions whose state another controller or leader had written: they are
-    read again and `retry` is taken up after that. `answers` and `error` are for who sent a request."""
-
-    __slots__ = ("answers", "error", "events", "notices", "reread", "retry")
-
-    def __init__(self, plan: Plan) -> None:
-        self.notices: list[Notice] = []
-        self.events: list[Event] = []
-        self.answers = dict(plan.answers)
-        self.error = plan.error
-        self.reread: list[TopicPartition] = []
-        self.retry: Event | None = None
-
-    def tell(self, partitions: Iterable[TopicPartition], *, is_new: bool = False) -> None:
-        """Replicas and then everybody hear of these partitions."""
-        at = tuple(partitions)
-        if at:
-            self.notices += [TellReplicas(at, is_new), TellMetadata(at)]
-
-
 def apply(state: ControllerState, event: Event, plan: Plan, results: list[WriteResult]) -> Steps[Outcome]:
     """`results` stand in the order of the plan's writes."""
     outcome = Outcome(plan)
-    written = _Written()
+    written = Written()
     for write, result in zip(plan.writes, results, strict=True):
         yield
         if not isinstance(result, StoreError):
             if write.at is not None and write.state is not None:
                 written.states.append((write.at, write.state))
         elif write.at is None:
-            written.failed.append(result)
+            written.failed[write.op.path] = result
         else:
             log.warning("the state of %s was not written: %s", write.at, result)
             written.refused.append(write.at)
@@ -90,24 +79,15 @@ def apply(state: ControllerState, event: Event, plan: Plan, results: list[WriteR
     return outcome
 
 
-class _Written:
-    """What became of a plan: the partition states to take over, and what was refused."""
-
-    __slots__ = ("failed", "refused", "states")
-
-    def __init__(self) -> None:
-        self.states: list[tuple[TopicPartition, LeaderAndIsr]] = []
-        self.refused: list[TopicPartition] = []
-        self.failed: list[StoreError] = []
-
-
 # The controller's start
 
 
-def _elected(state: ControllerState, event: Elected, written: _Written, outcome: Outcome) -> Steps[None]:
+def _elected(state: ControllerState, event: Elected, written: Written, outcome: Outcome) -> Steps[None]:
     state.epoch = event.epoch
     state.brokers = dict(event.brokers)
     state.topics = {}
+    state.leaving.clear()
+    state.failed.clear()
     for name, node in event.topics.items():
         topic = state.topics[name] = Topic(name, node)
         yield from topic.add_partitions(node)
@@ -133,7 +113,7 @@ def _take_over(state: ControllerState, partition: Partition, found: LeaderAndIsr
 
 
 def _replicas_started(
-    state: ControllerState, event: ReplicasStarted, written: _Written, outcome: Outcome
+    state: ControllerState, event: ReplicasStarted, written: Written, outcome: Outcome
 ) -> Steps[None]:
     served: list[TopicPartition] = []
     known: list[TopicPartition] = []
@@ -160,12 +140,24 @@ def _replicas_started(
         outcome.events.append(LeadersNeeded(tuple(leaderless)))
     if state.deletions:
         outcome.events.append(DeletionStarted(tuple(sorted(state.deletions))))
+    _resume_reassignments(state, outcome)
+
+
+def _resume_reassignments(state: ControllerState, outcome: Outcome, came: tuple[int, ...] | None = None) -> None:
+    """Those under way begin again: all, or those that go to brokers that came."""
+    at = tuple(
+        each.at
+        for each in state.partitions()
+        if each.reassigning and (came is None or not set(came).isdisjoint(each.assignment.target))
+    )
+    if at:
+        outcome.events.append(ReassignmentsDue(at, begin=True))
 
 
 # Brokers
 
 
-def _brokers_changed(state: ControllerState, event: BrokersChanged, written: _Written, outcome: Outcome) -> Steps[None]:
+def _brokers_changed(state: ControllerState, event: BrokersChanged, written: Written, outcome: Outcome) -> Steps[None]:
     before, after = state.brokers, event.brokers
     bounced = [each for each in after if each in before and after[each].epoch != before[each].epoch]
     if bounced:  # gone and back before we looked: both happen, one after the other
@@ -175,6 +167,9 @@ def _brokers_changed(state: ControllerState, event: BrokersChanged, written: _Wr
     came = tuple(sorted(each for each in after if each not in before))
     went = sorted(each for each in before if each not in after)
     state.brokers = dict(after)
+    for broker_id in (*went, *came):
+        state.leaving.discard(broker_id)
+        state.failed.pop(broker_id, None)
     for broker_id in went:
         log.info("broker %d is gone", broker_id)
         yield from _broker_went(state, broker_id, outcome)
@@ -185,10 +180,22 @@ def _brokers_changed(state: ControllerState, event: BrokersChanged, written: _Wr
 
 
 def _broker_went(state: ControllerState, broker_id: int, outcome: Outcome) -> Steps[None]:
+    at = [partition.at for partition in state.replicas_on(broker_id)]
+    if not (yield from _replicas_went(state, broker_id, at, outcome)):
+        outcome.notices.append(TellMetadata(()))
+
+
+def _replicas_went(
+    state: ControllerState, broker_id: int, at: Iterable[TopicPartition], outcome: Outcome
+) -> Steps[bool]:
+    """Replicas that are gone with their broker or its log directory. Whether leaders went with them."""
     led: list[TopicPartition] = []
     hosted: list[TopicPartition] = []
-    for partition in state.replicas_on(broker_id):
+    for each in at:
         yield
+        partition = state.partition(each)
+        if partition is None:
+            continue
         if partition.at.topic in state.deletions:
             partition.replica_happened(broker_id, ReplicaEvent.STOPPED)
             partition.replica_happened(broker_id, ReplicaEvent.DELETE_FAILED)
@@ -199,13 +206,12 @@ def _broker_went(state: ControllerState, broker_id: int, outcome: Outcome) -> St
             led.append(partition.at)
     if led:
         outcome.events.append(LeadersNeeded(tuple(led)))
-    else:
-        outcome.notices.append(TellMetadata(()))
     if hosted:
         outcome.events.append(ReplicasStopped(broker_id, tuple(hosted)))
+    return bool(led)
 
 
-def _broker_came(state: ControllerState, event: BrokerCame, written: _Written, outcome: Outcome) -> Steps[None]:
+def _broker_came(state: ControllerState, event: BrokerCame, written: Written, outcome: Outcome) -> Steps[None]:
     came = event.broker_ids
     log.info("%s came", ", ".join(f"broker {broker_id}" for broker_id in came))
     others = tuple(broker_id for broker_id in state.brokers if broker_id not in came)
@@ -233,12 +239,13 @@ def _broker_came(state: ControllerState, event: BrokerCame, written: _Written, o
     back = [name for name in sorted(state.deletions) if not set(came).isdisjoint(replicas_to_delete(state, [name]))]
     if back:
         outcome.events.append(DeletionStarted(tuple(back)))
+    _resume_reassignments(state, outcome, came)
 
 
 # Topics
 
 
-def _topics_changed(state: ControllerState, event: TopicsChanged, written: _Written, outcome: Outcome) -> Steps[None]:
+def _topics_changed(state: ControllerState, event: TopicsChanged, written: Written, outcome: Outcome) -> Steps[None]:
     for name in [name for name in state.topics if name not in event.names]:
         del state.topics[name]
         state.deletions.discard(name)
@@ -251,7 +258,7 @@ def _topics_changed(state: ControllerState, event: TopicsChanged, written: _Writ
         outcome.events.append(LeadersNeeded(tuple(new)))
 
 
-def _topic_changed(state: ControllerState, event: TopicChanged, written: _Written, outcome: Outcome) -> Steps[None]:
+def _topic_changed(state: ControllerState, event: TopicChanged, written: Written, outcome: Outcome) -> Steps[None]:
     topic = state.topics.get(event.name)
     if topic is None or event.name in state.deletions:
         return
@@ -260,7 +267,7 @@ def _topic_changed(state: ControllerState, event: TopicChanged, written: _Writte
         outcome.events.append(LeadersNeeded(tuple(new)))
 
 
-def _leaders_needed(state: ControllerState, event: LeadersNeeded, written: _Written, outcome: Outcome) -> Steps[None]:
+def _leaders_needed(state: ControllerState, event: LeadersNeeded, written: Written, outcome: Outcome) -> Steps[None]:
     new: list[TopicPartition] = []
     elected: list[TopicPartition] = []
     for at, written_state in written.states:
@@ -268,27 +275,20 @@ def _leaders_needed(state: ControllerState, event: LeadersNeeded, written: _Writ
         partition = state.partition(at)
         assert partition is not None
         (new if partition.status is PartitionStatus.NEW else elected).append(at)
-        _has_leader(state, partition, written_state)
+        has_leader(state, partition, written_state)
     outcome.tell(new, is_new=True)
     outcome.tell(elected)
+    _look_at_reassignments(state, outcome, (*new, *elected))
     if outcome.reread:
         outcome.retry = LeadersNeeded(tuple(outcome.reread))
 
 
-def _has_leader(state: ControllerState, partition: Partition, new: LeaderAndIsr) -> None:
-    partition.state = new
-    partition.happened(PartitionEvent.ELECTED)
-    for broker_id in partition.replicas:
-        if state.is_live(broker_id):
-            partition.replica_happened(broker_id, ReplicaEvent.TOLD)
-
-
 def _replicas_stopped(
-    state: ControllerState, event: ReplicasStopped, written: _Written, outcome: Outcome
+    state: ControllerState, event: ReplicasStopped, written: Written, outcome: Outcome
 ) -> Steps[None]:
     for at, new in written.states:
         yield
-        _set_state(state, at, new)
+        take_state(state, at, new)
     kept: list[TopicPartition] = []
     for at in event.partitions:
         partition = state.partition(at)
@@ -296,20 +296,12 @@ def _replicas_stopped(
             partition.replica_happened(event.broker_id, ReplicaEvent.STOPPED)
             if partition.state is not None:
                 kept.append(at)
-    outcome.tell(kept)
+    outcome.tell(kept, but=event.broker_id)
     if outcome.reread:
         outcome.retry = ReplicasStopped(event.broker_id, tuple(outcome.reread))
 
 
-def _set_state(state: ControllerState, at: TopicPartition, new: LeaderAndIsr) -> None:
-    partition = state.partition(at)
-    assert partition is not None
-    partition.state = new
-    if new.leader == NO_LEADER:
-        partition.happened(PartitionEvent.LEADER_LOST)
-
-
-def _states_read(state: ControllerState, event: StatesRead, written: _Written, outcome: Outcome) -> Steps[None]:
+def _states_read(state: ControllerState, event: StatesRead, written: Written, outcome: Outcome) -> Steps[None]:
     found_new: list[TopicPartition] = []
     for at, found in event.states.items():
         yield
@@ -327,7 +319,7 @@ def _states_read(state: ControllerState, event: StatesRead, written: _Written, o
 # Requests
 
 
-def _isr_proposed(state: ControllerState, event: IsrProposed, written: _Written, outcome: Outcome) -> Steps[None]:
+def _isr_proposed(state: ControllerState, event: IsrProposed, written: Written, outcome: Outcome) -> Steps[None]:
     changed: list[TopicPartition] = []
     for at, new in written.states:
         yield
@@ -340,16 +332,39 @@ def _isr_proposed(state: ControllerState, event: IsrProposed, written: _Written,
         outcome.answers[at] = Answer(Errors.INVALID_UPDATE_VERSION)
     if changed:
         outcome.notices.append(TellMetadata(tuple(changed)))
+    _look_at_reassignments(state, outcome, changed)
+
+
+def _look_at_reassignments(state: ControllerState, outcome: Outcome, changed: Iterable[TopicPartition]) -> None:
+    """New replicas may have come into the ISR."""
+    partitions = (state.partition(at) for at in changed)
+    at = tuple(each.at for each in partitions if each is not None and each.reassigning)
+    if at:
+        outcome.events.append(ReassignmentsDue(at))
+
+
+def _isrs_changed(state: ControllerState, event: IsrsChanged, written: Written, outcome: Outcome) -> Steps[None]:
+    """Everybody hears of them, changed or not."""
+    told: list[TopicPartition] = []
+    for at, found in event.states.items():
+        yield
+        partition = state.partition(at)
+        if partition is not None and partition.state is not None:
+            partition.state = found
+            told.append(at)
+    if told:
+        outcome.notices.append(TellMetadata(tuple(told)))
+    _look_at_reassignments(state, outcome, told)
 
 
 def _election_requested(
-    state: ControllerState, event: ElectionRequested, written: _Written, outcome: Outcome
+    state: ControllerState, event: ElectionRequested | LeadersUnbalanced, written: Written, outcome: Outcome
 ) -> Steps[None]:
     for at, new in written.states:
         yield
         partition = state.partition(at)
         assert partition is not None
-        _has_leader(state, partition, new)
+        has_leader(state, partition, new)
         outcome.answers[at] = Answer(Errors.NONE)
     for at in written.refused:
         message = "The state of the partition changed meanwhile."
@@ -357,11 +372,88 @@ def _election_requested(
     outcome.tell(at for at, _ in written.states)
 
 
+def _shutdown_announced(
+    state: ControllerState, event: ShutdownAnnounced, written: Written, outcome: Outcome
+) -> Steps[None]:
+    """Leaders first; then the broker stops following, and leaves the ISRs. What it leads still is answered."""
+    if outcome.error:
+        return
+    leaving = event.broker_id
+    state.leaving.add(leaving)
+    for at, new in written.states:
+        yield
+        partition = state.partition(at)
+        assert partition is not None
+        has_leader(state, partition, new)
+        partition.replica_happened(leaving, ReplicaEvent.STOPPED)
+    moved = {at for at, _ in written.states}
+    outcome.tell(at for at, _ in written.states)
+    followed: list[TopicPartition] = []
+    for partition in state.replicas_on(leaving):
+        yield
+        if partition.state is None or partition.at.topic in state.deletions or len(partition.replicas) == 1:
+            continue
+        if partition.state.leader == leaving:
+            outcome.answers[partition.at] = Answer(Errors.NONE)
+        elif partition.at not in moved:
+            followed.append(partition.at)
+    log.info("broker %d is leaving: %d leaders moved, %d remain", leaving, len(moved), len(outcome.answers))
+    if followed:
+        outcome.notices.append(TellStop(leaving, tuple(followed), False))
+        outcome.events.append(ReplicasStopped(leaving, tuple(followed)))
+    if outcome.reread:
+        outcome.retry = event
+
+
+# Failed log directories
+
+
+def _log_dirs_failed(state: ControllerState, event: LogDirsFailed, written: Written, outcome: Outcome) -> Steps[None]:
+    """The broker is told of all its replicas again, to answer which of them it has lost."""
+    for broker_id in event.broker_ids:
+        at: list[TopicPartition] = []
+        for partition in state.replicas_on(broker_id):
+            yield
+            if partition.state is not None and partition.at.topic not in state.deletions:
+                at.append(partition.at)
+        if at and state.is_live(broker_id):
+            log.warning("broker %d has lost a log directory", broker_id)
+            outcome.notices += [TellReplicas(tuple(at), broker_id=broker_id), TellMetadata(tuple(at))]
+
+
+def _replicas_answered(
+    state: ControllerState, event: ReplicasAnswered, written: Written, outcome: Outcome
+) -> Steps[None]:
+    if not state.is_live(event.broker_id):
+        return
+    known = state.failed.setdefault(event.broker_id, set())
+    known.difference_update(event.served)
+    lost = [at for at in event.failed if at not in known]
+    known.update(lost)
+    if lost:
+        outcome.notices.append(TellStop(event.broker_id, tuple(lost), False))
+        yield from _replicas_went(state, event.broker_id, lost, outcome)
+
+
+def _unclean_allowed(
+    state: ControllerState, event: UncleanAllowed, written: Written, outcome: Outcome
+) -> Steps[None]:
+    yield
+    topic = state.topics.get(event.topic)
+    offline = tuple(
+        partition.at
+        for partition in (topic.partitions.values() if topic else ())
+        if partition.status is PartitionStatus.OFFLINE
+    )
+    if offline:
+        outcome.events.append(LeadersNeeded(offline))
+
+
 # Deletion
 
 
 def _deletions_requested(
-    state: ControllerState, event: DeletionsRequested, written: _Written, outcome: Outcome
+    state: ControllerState, event: DeletionsRequested, written: Written, outcome: Outcome
 ) -> Steps[None]:
     yield
     names = tuple(name for name in event.names if name in state.topics and name not in state.deletions)
@@ -378,13 +470,13 @@ def _partitions_of(state: ControllerState, names: Iterable[str]) -> tuple[TopicP
 
 
 def _deletion_started(
-    state: ControllerState, event: DeletionStarted, written: _Written, outcome: Outcome
+    state: ControllerState, event: DeletionStarted, written: Written, outcome: Outcome
 ) -> Steps[None]:
     outcome.reread.clear()  # whatever the states are now, the topics go
     by_broker = replicas_to_delete(state, event.names)
     for at, new in written.states:
         yield
-        _set_state(state, at, new)
+        take_state(state, at, new)
     for broker_id, at_broker in by_broker.items():
         live = state.is_live(broker_id)
         for at in at_broker:
@@ -402,7 +494,7 @@ def _deletion_started(
 
 
 def _replicas_deleted(
-    state: ControllerState, event: ReplicasDeleted, written: _Written, outcome: Outcome
+    state: ControllerState, event: ReplicasDeleted, written: Written, outcome: Outcome
 ) -> Steps[None]:
     touched: dict[str, None] = {}
     for found, what in (
@@ -424,10 +516,10 @@ def _replicas_deleted(
 
 
 def _deletion_confirmed(
-    state: ControllerState, event: DeletionConfirmed, written: _Written, outcome: Outcome
+    state: ControllerState, event: DeletionConfirmed, written: Written, outcome: Outcome
 ) -> Steps[None]:
     yield
-    failed = [error for error in written.failed if not isinstance(error, NoNode)]
+    failed = [error for error in written.failed.values() if not isinstance(error, NoNode)]
     if failed:
         log.error("the nodes of the deleted topic %s could not be removed: %s", event.name, failed[0])
         return
@@ -439,7 +531,7 @@ def _deletion_confirmed(
     log.info("topic %s is deleted", event.name)
 
 
-_Applier = Callable[[ControllerState, Any, _Written, Outcome], Steps[None]]
+_Applier = Callable[[ControllerState, Any, Written, Outcome], Steps[None]]
 _APPLIERS: dict[type, _Applier] = {
     Elected: _elected,
     ReplicasStarted: _replicas_started,
@@ -456,4 +548,15 @@ _APPLIERS: dict[type, _Applier] = {
     DeletionStarted: _deletion_started,
     ReplicasDeleted: _replicas_deleted,
     DeletionConfirmed: _deletion_confirmed,
+    LeadersUnbalanced: _election_requested,
+    ShutdownAnnounced: _shutdown_announced,
+    LogDirsFailed: _log_dirs_failed,
+    ReplicasAnswered: _replicas_answered,
+    UncleanAllowed: _unclean_allowed,
+    IsrsChanged: _isrs_changed,
+    ReassignmentRequested: reassignments.apply_requested,
+    ReassignmentsDue: reassignments.apply_due,
+    ReassignmentsCaughtUp: reassignments.apply_caught_up,
+    ReplicasUnassigned: reassignments.apply_unassigned,
+    ReassignmentsEnded: reassignments.apply_ended,
 }

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from pybroker.controller import paths
-from pybroker.controller.apply import Outcome, WriteResult, apply
+from pybroker.controller.apply import apply
 from pybroker.controller.channels import BrokerChannels, Outbox
-from pybroker.controller.decide import Answer, Plan, Write, decide
+from pybroker.controller.decide import decide
+from pybroker.controller.outcome import Outcome, WriteResult
 from pybroker.controller.paths import BrokerNode, LeaderAndIsr, TopicNode
+from pybroker.controller.plan import Answer, Plan, Write
 from pybroker.controller.registration import RegistrationError, register
 from pybroker.controller.requests import ControllerRequest, build
 from pybroker.controller.state import (
@@ -29,10 +31,17 @@ from pybroker.controller.state import (
     Event,
     IsrProposal,
     IsrProposed,
+    IsrsChanged,
+    LeadersUnbalanced,
+    LogDirsFailed,
+    ReassignmentRequested,
+    ReplicasAnswered,
     ReplicasDeleted,
+    ShutdownAnnounced,
     StatesRead,
     TopicChanged,
     TopicsChanged,
+    UncleanAllowed,
 )
 from pybroker.controller.store import (
     BadVersion,
@@ -49,6 +58,7 @@ from pybroker.controller.store import (
 )
 from pybroker.protocol.clock import Clock
 from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from pybroker.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from pybroker.protocol.pace import Pace, run_steps
 from pybroker.protocol.schema import Message
@@ -56,10 +66,14 @@ from pybroker.protocol.types import TopicPartition
 
 log = logging.getLogger("pybroker.controller")
 
+T = TypeVar("T")
+
 #: How long an event waits that the store could not serve.
 RETRY_SECONDS = 0.5
 #: Writes sent to the store together; the next ones when these are answered.
 WRITES_AT_ONCE = 2000
+#: After an election, leaders are looked at for the first time.
+REBALANCE_DELAY_SECONDS = 5.0
 
 
 class _Fenced(Exception):
@@ -71,9 +85,9 @@ Look = Callable[[], Awaitable[Event | None]]
 
 class _Work:
     """An entry of the queue: where to look for an event, or events; and who waits for the first one's outcome.
-    `any_broker`: it is not only the controller's work."""
+    `any_broker`: it is not only the controller's work. `whole`: who waits wants all that follows to be done as well."""
 
-    __slots__ = ("any_broker", "asked", "events", "look")
+    __slots__ = ("any_broker", "asked", "events", "look", "outcome", "whole")
 
     def __init__(
         self,
@@ -82,15 +96,29 @@ class _Work:
         asked: asyncio.Future[Outcome] | None = None,
         *,
         any_broker: bool = False,
+        whole: bool = False,
     ) -> None:
         self.look = look
         self.events = events or []
         self.asked = asked
         self.any_broker = any_broker
+        self.whole = whole
+        self.outcome: Outcome | None = None  # the first event's
+
+    def answer(self) -> None:
+        if self.asked is not None and not self.asked.done() and self.outcome is not None:
+            self.asked.set_result(self.outcome)
 
     def fail(self, error: KafkaError) -> None:
         if self.asked is not None and not self.asked.done():
             self.asked.set_exception(error)
+
+
+class Rebalance(NamedTuple):
+    """When leaders go back to preferred replicas: auto.leader.rebalance.enable and the settings beside it."""
+
+    interval_seconds: float
+    percentage: int
 
 
 class Reassignment(NamedTuple):
@@ -114,12 +142,15 @@ class Controller:
         inter_broker_listener: str,
         clock: Clock,
         unclean_election_allowed: Callable[[str], bool],
+        rebalance: Rebalance | None = None,
     ) -> None:
         self._store = store
         self._broker = broker
         self._listener = inter_broker_listener
         self._clock = clock
         self._unclean_allowed = unclean_election_allowed
+        self._rebalance = rebalance
+        self._rebalancing: asyncio.TimerHandle | None = None
         self._outbox = Outbox(channels, self._answered, self._look_idle)
         self._state = self._new_state()
         self._epoch_version = -1
@@ -200,6 +231,27 @@ class Controller:
             answers[at] = (answer.error, partition.state if partition and not answer.error else None)
         return answers
 
+    async def reassign(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, keep_factor: bool = False
+    ) -> dict[TopicPartition, Answer]:
+        """AlterPartitionReassignments: new replicas of partitions, None to cancel; with `keep_factor` as many as
+        before. Raises KafkaError NOT_CONTROLLER."""
+        asked = {at: None if replicas is None else tuple(replicas) for at, replicas in wanted.items()}
+        return (await self._request(ReassignmentRequested(asked, keep_factor))).answers
+
+    async def announce_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+        """ControlledShutdown: the partitions that the broker leads still, as nobody else can, when all others were
+        handed over. Raises KafkaError NOT_CONTROLLER, STALE_BROKER_EPOCH or BROKER_NOT_AVAILABLE."""
+        outcome = await self._request(ShutdownAnnounced(broker_id, broker_epoch), whole=True)
+        if outcome.error:
+            raise KafkaError(outcome.error)
+        return list(outcome.answers)
+
+    def settings_changed(self, topic: str) -> None:
+        """A topic's settings have changed: one that waits for a leader may have one now."""
+        if self._active and self._unclean_allowed(topic):
+            self._put_event(UncleanAllowed(topic))
+
     # Start and stop
 
     async def start(self) -> None:
@@ -274,7 +326,17 @@ class Controller:
         self._state = self._new_state()
         self._active = True
         self._put("elected", lambda: self._take_office(epoch))
+        self._balance_later(REBALANCE_DELAY_SECONDS)
         return True
+
+    def _balance_later(self, seconds: float) -> None:
+        if self._rebalance is not None:
+            self._rebalancing = asyncio.get_running_loop().call_later(seconds, self._balance)
+
+    def _balance(self) -> None:
+        assert self._rebalance is not None
+        self._put_event(LeadersUnbalanced(self._rebalance.percentage))
+        self._balance_later(self._rebalance.interval_seconds)
 
     def _follow(self, controller_id: int) -> None:
         if controller_id != self._known_controller:
@@ -289,6 +351,8 @@ class Controller:
             return
         log.info("broker %d is the controller no longer", self._broker.broker_id)
         self._active = False
+        if self._rebalancing is not None:
+            self._rebalancing.cancel()
         if self._known_controller == self._broker.broker_id:
             self._known_controller = -1
         self._outbox.close()
@@ -306,6 +370,8 @@ class Controller:
         except NodeExists:
             pass
         await store.exists(paths.PREFERRED_ELECTION, self._preferred_election_asked)
+        for root, look in ((paths.LOG_DIR_EVENTS, self._log_dirs_changed), (paths.ISR_CHANGES, self._isrs_changed)):
+            await self._take_notifications(root, look)  # whatever they said, everything is read now
         brokers = await self._read_brokers()
         names = await store.children(paths.TOPICS, self._topics_changed)
         topics = await self._read_topics(names)
@@ -361,6 +427,31 @@ class Controller:
     def _preferred_election_asked(self, event: WatchEvent) -> None:
         if event.type == "created":
             self._put("preferred", self._read_preferred_election)
+
+    def _log_dirs_changed(self, event: WatchEvent) -> None:
+        self._put("log directories", self._look_at_log_dirs)
+
+    def _isrs_changed(self, event: WatchEvent) -> None:
+        self._put("isr changes", self._look_at_isrs)
+
+    async def _take_notifications(self, root: str, watch: Callable[[WatchEvent], None]) -> list[bytes]:
+        """What the sequential nodes below say; they are removed."""
+        names = sorted(await self._store.children(root, watch))
+        at = [f"{root}/{name}" for name in names]
+        found = await self._store.get_many(at)
+        await self._write([Write(Delete(path)) for path in at])
+        return [node[0] for node in found if node is not None]
+
+    async def _look_at_log_dirs(self) -> Event | None:
+        said = await self._take_notifications(paths.LOG_DIR_EVENTS, self._log_dirs_changed)
+        broker_ids = sorted({each for data in said for each in _readable(paths.decode_log_dir_event, data)})
+        return LogDirsFailed(tuple(broker_ids)) if broker_ids else None
+
+    async def _look_at_isrs(self) -> Event | None:
+        said = await self._take_notifications(paths.ISR_CHANGES, self._isrs_changed)
+        lists = [each for data in said for each in _readable(paths.decode_partition_list, data)]
+        wanted = dict.fromkeys(at for each in lists for at in each if self._state.partition(at) is not None)
+        return IsrsChanged(await self._read_states(wanted)) if wanted else None
 
     async def _look_at_controller(self) -> None:
         await self._run_for_election()
@@ -523,11 +614,13 @@ class Controller:
         while work.events:
             outcome = await self._step(work.events[0])
             del work.events[0]
-            if work.asked is not None and not work.asked.done():
-                work.asked.set_result(outcome)
+            work.outcome = work.outcome or outcome
+            if not work.whole:
+                work.answer()
             work.events[:0] = outcome.events if outcome.retry is None else [outcome.retry, *outcome.events]
             if outcome.reread:
                 work.events.insert(0, StatesRead(await self._read_states(outcome.reread)))
+        work.answer()
 
     async def _step(self, event: Event) -> Outcome:
         plan: Plan = await run_steps(decide(self._state, event))
@@ -555,10 +648,10 @@ class Controller:
                     results.append(result)
         return results
 
-    async def _request(self, event: Event) -> Outcome:
+    async def _request(self, event: Event, *, whole: bool = False) -> Outcome:
         self._check_active()
         asked: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._queue_work(object(), _Work(None, [event], asked))
+        self._queue_work(object(), _Work(None, [event], asked, whole=whole))
         return await asked
 
     def _answered(self, broker_id: int, request: ControllerRequest, response: Message) -> None:
@@ -570,10 +663,36 @@ class Controller:
             deleted, failed = _deletion_results(request, response)
             if deleted or failed:
                 self._put_event(ReplicasDeleted(broker_id, deleted, failed))
+        if isinstance(request, LeaderAndIsrRequest) and isinstance(response, LeaderAndIsrResponse) and self._active:
+            served, failed = self._serving_results(request, response)
+            if failed or self._state.failed.get(broker_id):
+                self._put_event(ReplicasAnswered(broker_id, served, failed))
+
+    def _serving_results(
+        self, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
+    ) -> tuple[tuple[TopicPartition, ...], tuple[TopicPartition, ...]]:
+        """Partitions that the broker serves, and those in a failed log directory. Answers up to version 4 name them."""
+        names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
+        errors = [(each.topic_name, each) for each in response.partition_errors] + [
+            (names.get(topic.topic_id, ""), each) for topic in response.topics for each in topic.partition_errors
+        ]
+        by_error: dict[int, list[TopicPartition]] = {}
+        for name, each in errors:
+            by_error.setdefault(each.error_code, []).append(TopicPartition(name, each.partition_index))
+        return tuple(by_error.get(Errors.NONE, ())), tuple(by_error.get(Errors.KAFKA_STORAGE_ERROR, ()))
 
     def _check_active(self) -> None:
         if not self._active:
             raise KafkaError(Errors.NOT_CONTROLLER)
+
+
+def _readable(decode: Callable[[bytes], T], data: bytes) -> list[T]:
+    """What a notification says, or nothing."""
+    try:
+        return [decode(data)]
+    except ValueError as error:
+        log.warning("a notification can't be read: %s", error)
+        return []
 
 
 def _deletion_results(

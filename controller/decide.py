@@ -7,10 +7,11 @@ plan's order is the order in which Apache Kafka writes. `apply` takes the result
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
-from pybroker.controller import paths
+from pybroker.controller import paths, reassignments
 from pybroker.controller.paths import LeaderAndIsr
+from pybroker.controller.plan import Answer, Plan, Write, next_epoch, set_state, without
 from pybroker.controller.state import (
     NO_LEADER,
     ControllerState,
@@ -23,38 +24,22 @@ from pybroker.controller.state import (
     IsrProposal,
     IsrProposed,
     LeadersNeeded,
+    LeadersUnbalanced,
     Partition,
     PartitionStatus,
+    ReassignmentRequested,
+    ReassignmentsCaughtUp,
+    ReassignmentsDue,
+    ReassignmentsEnded,
     ReplicasStopped,
     ReplicaStatus,
+    ReplicasUnassigned,
+    ShutdownAnnounced,
 )
-from pybroker.controller.store import Create, Delete, Op, SetData
+from pybroker.controller.store import Create, Delete
 from pybroker.protocol.errors import Errors
 from pybroker.protocol.pace import Steps
 from pybroker.protocol.types import TopicPartition
-
-
-class Write(NamedTuple):
-    """One write; `at` and `state` where it is a partition's state that it writes."""
-
-    op: Op
-    at: TopicPartition | None = None
-    state: LeaderAndIsr | None = None
-
-
-class Answer(NamedTuple):
-    """What a request gets for one partition."""
-
-    error: Errors
-    message: str | None = None
-
-
-class Plan(NamedTuple):
-    """Writes in order, and answers to a request that are known without writing. `error` refuses all of a request."""
-
-    writes: list[Write]
-    answers: dict[TopicPartition, Answer]
-    error: Errors = Errors.NONE
 
 
 def decide(state: ControllerState, event: Event) -> Steps[Plan]:
@@ -74,28 +59,15 @@ def elect_from_isr(state: ControllerState, partition: Partition, *, unclean: boo
     is none (it then has to recover). None when nobody can lead."""
     current = partition.state
     assert current is not None
-    live = [broker_id for broker_id in partition.replicas if state.is_live(broker_id)]
+    at = partition.at
+    live = [broker_id for broker_id in partition.replicas if state.is_online(broker_id, at)]
     for broker_id in live:
         if broker_id in current.isr:
-            isr = tuple(each for each in current.isr if state.is_live(each))
-            return _next_epoch(state, current, broker_id, isr, current.recovering)
+            isr = tuple(each for each in current.isr if state.is_online(each, at))
+            return next_epoch(state, current, broker_id, isr, current.recovering)
     if unclean and live:
-        return _next_epoch(state, current, live[0], (live[0],), True)
+        return next_epoch(state, current, live[0], (live[0],), True)
     return None
-
-
-def _next_epoch(
-    state: ControllerState, current: LeaderAndIsr, leader: int, isr: tuple[int, ...], recovering: bool
-) -> LeaderAndIsr:
-    return LeaderAndIsr(
-        leader, current.leader_epoch + 1, isr, state.epoch, current.partition_epoch + 1, recovering
-    )
-
-
-def _set_state(at: TopicPartition, new: LeaderAndIsr) -> Write:
-    """Expects the version before: `new.partition_epoch` is the one after."""
-    path = paths.partition_state(at.topic, at.partition)
-    return Write(SetData(path, paths.encode_partition_state(new), new.partition_epoch - 1), at, new)
 
 
 def _leaders_needed(state: ControllerState, event: LeadersNeeded) -> Steps[Plan]:
@@ -108,7 +80,7 @@ def _leaders_needed(state: ControllerState, event: LeadersNeeded) -> Steps[Plan]
         if partition is None or at.topic in state.deletions:
             continue
         if partition.status is PartitionStatus.NEW:
-            live = tuple(broker_id for broker_id in partition.replicas if state.is_live(broker_id))
+            live = tuple(broker_id for broker_id in partition.replicas if state.is_online(broker_id, at))
             if not live:
                 continue
             containers.setdefault(at.topic, Write(Create(paths.partitions(at.topic))))
@@ -119,7 +91,7 @@ def _leaders_needed(state: ControllerState, event: LeadersNeeded) -> Steps[Plan]
         elif partition.status is PartitionStatus.OFFLINE:
             elected = elect_from_isr(state, partition, unclean=state.unclean_allowed(at.topic))
             if elected is not None:
-                states.append(_set_state(at, elected))
+                states.append(set_state(at, elected))
     return Plan([*containers.values(), *nodes, *states], {})
 
 
@@ -134,7 +106,7 @@ def _election_requested(state: ControllerState, event: ElectionRequested) -> Ste
         if isinstance(decided, Answer):
             plan.answers[at] = decided
         else:
-            plan.writes.append(_set_state(at, decided))
+            plan.writes.append(set_state(at, decided))
     return plan
 
 
@@ -152,11 +124,11 @@ def _elect_on_request(state: ControllerState, at: TopicPartition, election: Elec
         preferred = partition.replicas[0]
         if current.leader == preferred:
             return _NOT_NEEDED
-        if state.is_live(preferred) and preferred in current.isr:
-            return _next_epoch(state, current, preferred, current.isr, current.recovering)
+        if state.is_online(preferred, at) and preferred in current.isr:
+            return next_epoch(state, current, preferred, current.isr, current.recovering)
         strategy, error = "PreferredReplicaPartitionLeaderElectionStrategy", Errors.PREFERRED_LEADER_NOT_AVAILABLE
     else:
-        if current.leader != NO_LEADER and state.is_live(current.leader):
+        if current.leader != NO_LEADER and state.is_online(current.leader, at):
             return _NOT_NEEDED
         elected = elect_from_isr(state, partition, unclean=True)
         if elected is not None:
@@ -165,34 +137,53 @@ def _elect_on_request(state: ControllerState, at: TopicPartition, election: Elec
     return Answer(error, f"Failed to elect leader for partition {at} under strategy {strategy}")
 
 
-# In-sync replicas
-
-
-def _without(
-    state: ControllerState,
-    broker_id: int,
-    at: Iterable[TopicPartition],
-    changed: dict[TopicPartition, LeaderAndIsr],
-) -> Steps[list[Write]]:
-    """Takes a broker out of the ISRs it is in; the last member stays, without leading. `changed` holds what writes
-    further up in the plan made of a state, and is brought up to date."""
-    writes: list[Write] = []
-    for each in at:
+def _leaders_unbalanced(state: ControllerState, event: LeadersUnbalanced) -> Steps[Plan]:
+    """Kafka: KafkaController.checkAndTriggerAutoLeaderRebalance."""
+    preferring: dict[int, list[Partition]] = {}
+    for partition in state.partitions():
         yield
-        partition = state.partition(each)
-        current = changed.get(each) or (partition.state if partition else None)
-        if current is None or broker_id not in current.isr:
+        if partition.state is not None and partition.at.topic not in state.deletions:
+            preferring.setdefault(partition.replicas[0], []).append(partition)
+    plan = Plan([], {})
+    for broker_id, partitions in sorted(preferring.items()):
+        elsewhere = [each for each in partitions if each.state is not None and each.state.leader != broker_id]
+        if len(elsewhere) * 100 <= event.percentage * len(partitions):
             continue
-        isr = current.isr if len(current.isr) == 1 else tuple(member for member in current.isr if member != broker_id)
-        leader = NO_LEADER if current.leader == broker_id else current.leader
-        changed[each] = _next_epoch(state, current, leader, isr, current.recovering)
-        writes.append(_set_state(each, changed[each]))
-    return writes
+        for partition in elsewhere:
+            yield
+            decided = None if partition.reassigning else _elect_on_request(state, partition.at, Election.PREFERRED)
+            if isinstance(decided, LeaderAndIsr):
+                plan.writes.append(set_state(partition.at, decided))
+    return plan
+
+
+def _shutdown_announced(state: ControllerState, event: ShutdownAnnounced) -> Steps[Plan]:
+    """The leaders that the broker has are moved to others in sync; it leaves the ISRs of these at once."""
+    leaving = event.broker_id
+    broker = state.brokers.get(leaving)
+    if broker is None:
+        return Plan([], {}, Errors.BROKER_NOT_AVAILABLE)
+    if event.broker_epoch not in (-1, broker.epoch):
+        return Plan([], {}, Errors.STALE_BROKER_EPOCH)
+    plan = Plan([], {})
+    for partition in state.replicas_on(leaving):
+        yield
+        current, at = partition.state, partition.at
+        if current is None or current.leader != leaving or at.topic in state.deletions:
+            continue
+        isr = tuple(each for each in current.isr if each != leaving and state.is_online(each, at))
+        leader = next((each for each in partition.replicas if each in isr), None)
+        if leader is not None:
+            plan.writes.append(set_state(at, next_epoch(state, current, leader, isr, current.recovering)))
+    return plan
+
+
+# In-sync replicas
 
 
 def _replicas_stopped(state: ControllerState, event: ReplicasStopped) -> Steps[Plan]:
     kept = (at for at in event.partitions if at.topic not in state.deletions)
-    return Plan((yield from _without(state, event.broker_id, kept, {})), {})
+    return Plan((yield from without(state, event.broker_id, kept, {})), {})
 
 
 def _isr_proposed(state: ControllerState, event: IsrProposed) -> Steps[Plan]:
@@ -216,7 +207,7 @@ def _isr_proposed(state: ControllerState, event: IsrProposed) -> Steps[Plan]:
             partition_epoch=current.partition_epoch + 1,
             recovering=proposal.recovering,
         )
-        plan.writes.append(_set_state(proposal.at, new))
+        plan.writes.append(set_state(proposal.at, new))
     return plan
 
 
@@ -236,7 +227,7 @@ def _check_proposal(state: ControllerState, proposal: IsrProposal) -> Errors | N
         return Errors.INVALID_UPDATE_VERSION
     if proposal.recovering and (len(proposal.isr) > 1 or not current.recovering):
         return Errors.INVALID_REQUEST
-    if not all(state.is_live(broker_id) for broker_id in proposal.isr):
+    if not all(state.is_online(broker_id, proposal.at) for broker_id in proposal.isr):
         return Errors.INELIGIBLE_REPLICA
     return None
 
@@ -268,7 +259,7 @@ def _deletion_started(state: ControllerState, event: DeletionStarted) -> Steps[P
     changed: dict[TopicPartition, LeaderAndIsr] = {}
     for broker_id, at in replicas_to_delete(state, event.names).items():
         if state.is_live(broker_id):
-            writes += yield from _without(state, broker_id, at, changed)
+            writes += yield from without(state, broker_id, at, changed)
     return Plan(writes, {})
 
 
@@ -292,4 +283,11 @@ _DECIDERS: dict[type, Callable[[ControllerState, Any], Steps[Plan]]] = {
     DeletionsRequested: _deletions_requested,
     DeletionStarted: _deletion_started,
     DeletionConfirmed: _deletion_confirmed,
+    LeadersUnbalanced: _leaders_unbalanced,
+    ShutdownAnnounced: _shutdown_announced,
+    ReassignmentRequested: reassignments.decide_requested,
+    ReassignmentsDue: reassignments.decide_due,
+    ReassignmentsCaughtUp: reassignments.decide_caught_up,
+    ReplicasUnassigned: reassignments.decide_unassigned,
+    ReassignmentsEnded: reassignments.decide_ended,
 }

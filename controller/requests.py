@@ -36,11 +36,14 @@ ControllerRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaReq
 
 
 class TellReplicas(NamedTuple):
-    """LeaderAndIsr of these partitions, to the live brokers with a replica or to one of them only."""
+    """LeaderAndIsr of these partitions, to the live brokers with a replica, or to one of them only, or to all but one.
+    New is what `is_new` says, and to a replica in `new`."""
 
     partitions: tuple[TopicPartition, ...]
     is_new: bool = False
     broker_id: int | None = None
+    but: int | None = None
+    new: frozenset[tuple[TopicPartition, int]] = frozenset()
 
 
 class TellMetadata(NamedTuple):
@@ -52,7 +55,7 @@ class TellMetadata(NamedTuple):
 
 
 class TellStop(NamedTuple):
-    """StopReplica to one broker for partitions of topics under deletion, which it deletes or only stops serving."""
+    """StopReplica to one broker for partitions that it deletes or only stops serving."""
 
     broker_id: int
     partitions: tuple[TopicPartition, ...]
@@ -85,16 +88,15 @@ def _leader_and_isr(
         if partition is None or partition.state is None:
             continue
         told = _leader_and_isr_partition(partition, notice.is_new)
-        for broker_id in partition.replicas if notice.broker_id is None else (notice.broker_id,):
-            if not state.is_live(broker_id):
-                continue
+        told_new = _leader_and_isr_partition(partition, True) if notice.new else told
+        for broker_id in _hearing(state, partition, notice):
             topics = topics_by_broker.setdefault(broker_id, {})
             topic = topics.get(at.topic)
             if topic is None:
                 topic = topics[at.topic] = LeaderAndIsrTopicState(
                     topic_name=at.topic, topic_id=state.topics[at.topic].topic_id, partition_states=[]
                 )
-            topic.partition_states.append(told)
+            topic.partition_states.append(told_new if (at, broker_id) in notice.new else told)
             leaders_by_broker.setdefault(broker_id, {})[partition.state.leader] = None
     return [
         (
@@ -108,6 +110,17 @@ def _leader_and_isr(
             ),
         )
         for broker_id, topics in topics_by_broker.items()
+    ]
+
+
+def _hearing(state: ControllerState, partition: Partition, notice: TellReplicas) -> Iterable[int]:
+    """Brokers that hear of a partition; those that have lost it do not, unless it is to ask them."""
+    if notice.broker_id is not None:
+        return (notice.broker_id,) if state.is_live(notice.broker_id) else ()
+    return [
+        each
+        for each in partition.replicas
+        if each in state.brokers and each != notice.but and partition.at not in state.failed.get(each, ())
     ]
 
 
@@ -185,7 +198,7 @@ def _metadata_partition(state: ControllerState, partition: Partition, deleting: 
         isr=list(current.isr) if current else [],
         zk_version=0 if deleting or current is None else current.partition_epoch,
         replicas=partition.replicas,
-        offline_replicas=[broker_id for broker_id in partition.replicas if not state.is_live(broker_id)],
+        offline_replicas=[each for each in partition.replicas if not state.is_online(each, partition.at)],
     )
 
 
@@ -214,7 +227,7 @@ def _stop_replica(state: ControllerState, notice: TellStop) -> Steps[list[tuple[
             topic = topics[at.topic] = StopReplicaTopicState(topic_name=at.topic, partition_states=[])
         topic.partition_states.append(
             StopReplicaPartitionState(
-                partition_index=at.partition, leader_epoch=EPOCH_DURING_DELETE, delete_partition=notice.delete
+                partition_index=at.partition, leader_epoch=_stop_epoch(state, at), delete_partition=notice.delete
             )
         )
     broker = state.brokers.get(notice.broker_id)
@@ -227,3 +240,10 @@ def _stop_replica(state: ControllerState, notice: TellStop) -> Steps[list[tuple[
         topic_states=list(topics.values()),
     )
     return [(notice.broker_id, request)]
+
+
+def _stop_epoch(state: ControllerState, at: TopicPartition) -> int:
+    partition = state.partition(at)
+    if at.topic in state.deletions or partition is None or partition.state is None:
+        return EPOCH_DURING_DELETE
+    return partition.state.leader_epoch

@@ -5,7 +5,7 @@ Kafka: ControllerContext, PartitionStateMachine, ReplicaStateMachine. Nothing he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -79,6 +79,30 @@ REPLICA_STATES: dict[tuple[ReplicaStatus, ReplicaEvent], ReplicaStatus] = {
 }
 
 
+class Assignment(NamedTuple):
+    """Replicas of a partition; under reassignment all old and new ones, with those that come and that go (KIP-455)."""
+
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+    @property
+    def origin(self) -> list[int]:
+        return [each for each in self.replicas if each not in self.adding]
+
+    @property
+    def target(self) -> list[int]:
+        return [each for each in self.replicas if each not in self.removing]
+
+    def moved_to(self, target: Iterable[int]) -> Assignment:
+        """The assignment on the way from where it is, or came from, to the target."""
+        wanted, origin = list(target), self.origin
+        every = list(dict.fromkeys([*wanted, *origin]))
+        return Assignment(
+            every, [each for each in every if each not in origin], [each for each in every if each not in wanted]
+        )
+
+
 class Partition:
     """One partition as the controller knows it. `state` is None until the first leader was elected."""
 
@@ -92,6 +116,22 @@ class Partition:
         self.state: LeaderAndIsr | None = None
         self.status = PartitionStatus.NEW
         self.replica_statuses = dict.fromkeys(self.replicas, ReplicaStatus.NEW)
+
+    @property
+    def reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def assignment(self) -> Assignment:
+        return Assignment(self.replicas, self.adding, self.removing)
+
+    def assign(self, new: Assignment) -> list[int]:
+        """Takes over another assignment; returns the replicas that it no longer has. New ones are NEW."""
+        gone = [broker_id for broker_id in self.replicas if broker_id not in new.replicas]
+        self.replicas, self.adding, self.removing = new
+        old = self.replica_statuses
+        self.replica_statuses = {each: old.get(each, ReplicaStatus.NEW) for each in new.replicas}
+        return gone
 
     def happened(self, event: PartitionEvent) -> None:
         """Moves the partition on. Raises KeyError where the table has no such move."""
@@ -138,6 +178,10 @@ class ControllerState:
         self.brokers: dict[int, BrokerNode] = {}
         self.topics: dict[str, Topic] = {}
         self.deletions: set[str] = set()
+        #: Brokers that have announced their end: they are told things still, but lead nothing and join no ISR.
+        self.leaving: set[int] = set()
+        #: Replicas in log directories that failed.
+        self.failed: dict[int, set[TopicPartition]] = {}
 
     def partition(self, at: TopicPartition) -> Partition | None:
         topic = self.topics.get(at.topic)
@@ -148,7 +192,16 @@ class ControllerState:
             yield from topic.partitions.values()
 
     def is_live(self, broker_id: int) -> bool:
+        """Whether the broker can be told things."""
         return broker_id in self.brokers
+
+    def is_online(self, broker_id: int, at: TopicPartition) -> bool:
+        """Whether the broker can lead or follow this partition."""
+        return (
+            broker_id in self.brokers
+            and broker_id not in self.leaving
+            and at not in self.failed.get(broker_id, ())
+        )
 
     def replicas_on(self, broker_id: int) -> Iterator[Partition]:
         return (partition for partition in self.partitions() if broker_id in partition.replicas)
@@ -231,6 +284,79 @@ class ElectionRequested(NamedTuple):
     partitions: tuple[TopicPartition, ...] | None
 
 
+class LeadersUnbalanced(NamedTuple):
+    """Time to give leadership back to preferred replicas, of brokers of whose partitions more than so many per cent are
+    led elsewhere."""
+
+    percentage: int
+
+
+class ShutdownAnnounced(NamedTuple):
+    """ControlledShutdown of a broker. Epoch -1: from a release that tells none."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class ReassignmentRequested(NamedTuple):
+    """AlterPartitionReassignments: new replicas of partitions, None to cancel. `keep_factor`: as many as there are."""
+
+    wanted: dict[TopicPartition, tuple[int, ...] | None]
+    keep_factor: bool = False
+
+
+class ReassignmentsDue(NamedTuple):
+    """Partitions whose reassignment may be complete. `begin`: those that are not, begin (again)."""
+
+    partitions: tuple[TopicPartition, ...]
+    begin: bool = False
+
+
+class ReassignmentsCaughtUp(NamedTuple):
+    """All of their new replicas are in sync: the old ones can go."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+class ReassignmentsEnded(NamedTuple):
+    """Leaders and ISRs are the new ones: the topics' nodes are written."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+class ReplicasUnassigned(NamedTuple):
+    """Replicas of one broker that no longer belong to their partitions and were told to stop."""
+
+    broker_id: int
+    partitions: tuple[TopicPartition, ...]
+
+
+class LogDirsFailed(NamedTuple):
+    """Brokers that report a failed log directory."""
+
+    broker_ids: tuple[int, ...]
+
+
+class ReplicasAnswered(NamedTuple):
+    """A broker's answer to LeaderAndIsr: what it serves, and what lies in a failed log directory."""
+
+    broker_id: int
+    served: tuple[TopicPartition, ...]
+    failed: tuple[TopicPartition, ...]
+
+
+class UncleanAllowed(NamedTuple):
+    """The topic's settings allow a leader that is not in sync."""
+
+    topic: str
+
+
+class IsrsChanged(NamedTuple):
+    """Leaders of older releases have written these states themselves."""
+
+    states: dict[TopicPartition, LeaderAndIsr]
+
+
 class StatesRead(NamedTuple):
     """Partition states read again after a write was refused because another had come first."""
 
@@ -279,6 +405,17 @@ Event = (
     | ReplicasDeleted
     | IsrProposed
     | ElectionRequested
+    | LeadersUnbalanced
+    | ShutdownAnnounced
+    | ReassignmentRequested
+    | ReassignmentsDue
+    | ReassignmentsCaughtUp
+    | ReassignmentsEnded
+    | ReplicasUnassigned
+    | LogDirsFailed
+    | ReplicasAnswered
+    | UncleanAllowed
+    | IsrsChanged
     | StatesRead
     | ReplicasStarted
     | LeadersNeeded

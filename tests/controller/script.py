@@ -14,6 +14,13 @@
     * deleted 1 t-0 t-1            broker 1 answers StopReplica; `failed` for those it could not delete
     * isr 1 t-0 epoch 0 version 0 isr 1        AlterPartition from broker 1
     * elect preferred t-0          ElectLeaders; `unclean`; `all` for all partitions
+    * unbalanced 10                time to look for leaders that are not the preferred ones, with that percentage
+    * shutdown 2                   ControlledShutdown; `epoch 69`
+    * reassign t-0:3,2 t-1:cancel  AlterPartitionReassignments; `keep-factor` after the star's word
+    * log-dir 2                    a notification that broker 2 has lost a log directory
+    * lost 2 t-0                   broker 2 answers LeaderAndIsr with KAFKA_STORAGE_ERROR; `serves` without
+    * unclean-allowed t            the topic's settings have changed
+    * isr-changed t-0              a notification of an older leader; the state is what was `found`
 
 A line `refuse PATH` before an event makes the next write of that path fail with BadVersion; `found STATE...` (as
 `state`) is what is read then.
@@ -24,9 +31,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pybroker.controller.apply import Outcome, apply
-from pybroker.controller.decide import Write, decide
+from pybroker.controller.apply import apply
+from pybroker.controller.decide import decide
+from pybroker.controller.outcome import Outcome
 from pybroker.controller.paths import BrokerNode, Endpoint, LeaderAndIsr, TopicNode
+from pybroker.controller.plan import Write
 from pybroker.controller.requests import ControllerRequest, build
 from pybroker.controller.state import (
     BrokersChanged,
@@ -38,10 +47,17 @@ from pybroker.controller.state import (
     Event,
     IsrProposal,
     IsrProposed,
+    IsrsChanged,
+    LeadersUnbalanced,
+    LogDirsFailed,
+    ReassignmentRequested,
+    ReplicasAnswered,
     ReplicasDeleted,
+    ShutdownAnnounced,
     StatesRead,
     TopicChanged,
     TopicsChanged,
+    UncleanAllowed,
 )
 from pybroker.controller.store import BadVersion, Create, Result, SetData, StoreError
 from pybroker.protocol.errors import Errors
@@ -158,7 +174,27 @@ class Script:
         if what == "elect":
             wanted = None if rest[1] == "all" else tuple(_at(word) for word in rest[1:])
             return ElectionRequested(Election[rest[0].upper()], wanted)
-        raise ValueError(f"what is {' '.join(words)!r}?")
+        return self._read_rarer(what, rest)
+
+    def _read_rarer(self, what: str, rest: list[str]) -> Event:
+        if what == "unbalanced":
+            return LeadersUnbalanced(int(rest[0]))
+        if what == "shutdown":
+            return ShutdownAnnounced(int(rest[0]), int(rest[2]) if rest[1:] else self.brokers[int(rest[0])].epoch)
+        if what == "reassign":
+            asked = [word.split(":") for word in rest if ":" in word]
+            wanted = {_at(at): None if to == "cancel" else _numbers(to) for at, to in asked}
+            return ReassignmentRequested(wanted, keep_factor="keep-factor" in rest)
+        if what == "log-dir":
+            return LogDirsFailed(tuple(int(word) for word in rest))
+        if what in ("lost", "serves"):
+            at = tuple(_at(word) for word in rest[1:])
+            return ReplicasAnswered(int(rest[0]), at if what == "serves" else (), at if what == "lost" else ())
+        if what == "unclean-allowed":
+            return UncleanAllowed(rest[0])
+        if what == "isr-changed":
+            return IsrsChanged({_at(word): self.found.pop(_at(word)) for word in rest})
+        raise ValueError(f"what is {what!r}?")
 
     def _registered(self, word: str) -> BrokerNode:
         known = self.brokers.get(int(word))
@@ -201,8 +237,16 @@ def _numbers(word: str) -> tuple[int, ...]:
 
 
 def _topic(name: str, assigned: list[str]) -> TopicNode:
-    replicas = {int(index): list(_numbers(each)) for index, each in (word.split(":") for word in assigned)}
-    return TopicNode(name.encode().ljust(16, b"."), replicas)
+    """A partition under reassignment: 0:3,2,1+3-1."""
+    node = TopicNode(name.encode().ljust(16, b"."), {})
+    for index, replicas in (word.split(":") for word in assigned):
+        rest, _, removing = replicas.partition("-")
+        rest, _, adding = rest.partition("+")
+        node.replicas[int(index)] = list(_numbers(rest))
+        if adding or removing:
+            node.adding[int(index)] = list(_numbers(adding))
+            node.removing[int(index)] = list(_numbers(removing))
+    return node
 
 
 def _leader_and_isr(words: list[str]) -> LeaderAndIsr:
@@ -236,6 +280,8 @@ def _describe(request: ControllerRequest) -> str:
         parts = [
             f"{topic.topic_name}-{each.partition_index}[L{each.leader} le{each.leader_epoch} isr{each.isr} "
             f"pe{each.partition_epoch} rep{each.replicas} ce{each.controller_epoch}"
+            f"{f' add{each.adding_replicas}' if each.adding_replicas else ''}"
+            f"{f' rem{each.removing_replicas}' if each.removing_replicas else ''}"
             f"{' new' if each.is_new else ''}{' recovering' if each.leader_recovery_state else ''}]"
             for topic in request.topic_states
             for each in topic.partition_states

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from pybroker.controller import paths
-from pybroker.controller.controller import Controller
+from pybroker.controller.controller import Controller, Rebalance
 from pybroker.controller.embedded_store import FILE_NAME, EmbeddedStore
 from pybroker.controller.paths import BrokerNode, Endpoint, TopicNode
 from pybroker.controller.registration import RegistrationError, prepare_store, register
@@ -79,7 +79,7 @@ class Brokers:
 class Cluster:
     """A store, the brokers that answer, and a controller."""
 
-    def __init__(self, store: MetadataStore, broker_id: int = 0) -> None:
+    def __init__(self, store: MetadataStore, broker_id: int = 0, rebalance: Rebalance | None = None) -> None:
         self.store = store
         self.brokers = Brokers()
         self.controller = Controller(
@@ -89,6 +89,7 @@ class Cluster:
             inter_broker_listener="PLAINTEXT",
             clock=SystemClock(),
             unclean_election_allowed=lambda topic: False,
+            rebalance=rebalance,
         )
 
     async def create_topic(self, name: str, partitions: int = 1, replicas: Iterable[int] = (0,)) -> None:

@@ -234,6 +234,9 @@ REQUESTS: dict[str, Maker] = {
     "DescribeLogDirs": always(Topics=None),
     "CreatePartitions": create_partitions,
     "ElectLeaders": always(ElectionType=0, TopicPartitions=[{"Topic": TOPIC, "Partitions": [0]}], TimeoutMs=3000),
+    "AlterPartitionReassignments": always(
+        TimeoutMs=3000, Topics=[{"Name": TOPIC, "Partitions": [{"PartitionIndex": 0, "Replicas": None}]}]
+    ),
     "ListPartitionReassignments": always(Topics=None, TimeoutMs=3000),
     "DescribeCluster": always(),
     "ListConfigResources": always(),

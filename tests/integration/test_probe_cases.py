@@ -29,7 +29,6 @@ NOT_SERVED = {
     **dict.fromkeys(("DescribeDelegationToken", "AlterUserScramCredentials"), "security"),
     **dict.fromkeys(("DescribeUserScramCredentials",), "security"),
     **dict.fromkeys(("DescribeClientQuotas", "AlterClientQuotas"), "quotas"),
-    **dict.fromkeys(("AlterPartitionReassignments",), "the cluster"),
     **dict.fromkeys(("UpdateFeatures", "UnregisterBroker", "DescribeQuorum", "GetTelemetrySubscriptions"), "later"),
 }
 # Cases of served APIs that need what is not there yet.
@@ -117,6 +116,13 @@ def comparable(answer: Any) -> Any:
     return answer
 
 
+def in_order(answer: Any) -> Any:
+    """Comparable all the way down, for the one API whose partitions Kafka answers in the order of a hash map."""
+    if isinstance(answer, dict):
+        return {key: in_order(each) for key, each in answer.items()}
+    return sorted(map(in_order, answer), key=repr) if isinstance(answer, list) else answer
+
+
 def test_the_table_is_the_recorded_one() -> None:
     assert [case.name for case in CASES] == [row["case"] for row in EXPECTED]
 
@@ -134,6 +140,8 @@ def test_case(strict: list[Result | None], number: int) -> None:
     assert result is not None
     if str(row["answer"]).startswith("answer ") and case.name in NEWER:  # its size depends on the topics there are
         assert str(result.answer).startswith("answer ")
+    elif case.api == "AlterPartitionReassignments":
+        assert in_order(result.answer) == in_order(answer)
     else:
         assert comparable(result.answer) == comparable(answer)
     assert result.connection == connection

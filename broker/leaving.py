@@ -1,0 +1,65 @@
+"""The end of a broker in a cluster: before it stops, it has the controller hand its leadership over.
+
+It tries controlled.shutdown.max.retries times, with pauses of controlled.shutdown.retry.backoff.ms, and then stops
+whatever remains, as Apache Kafka does (KafkaServer.controlledShutdown). The broker serves on meanwhile: that is how it
+hears of the new leaders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from pybroker.broker.metadata_cache import MetadataCache
+from pybroker.config import BrokerConfig
+from pybroker.controller.controller import Controller
+from pybroker.protocol.connection import BrokerConnection
+from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+
+logger = logging.getLogger(__name__)
+
+VERSION = 3  # since release 2.4, whatever inter.broker.protocol.version says
+
+
+async def hand_over(broker_id: int, config: BrokerConfig, cache: MetadataCache, controller: Controller) -> bool:
+    """Whether all that others can lead is led by them now."""
+    attempts = config.int("controlled.shutdown.max.retries")
+    for attempt in range(attempts):
+        try:
+            remaining = await _ask(broker_id, config, cache, controller)
+        except (OSError, KafkaError) as error:
+            logger.warning("The controller did not take over this broker's leadership: %s", error)
+        else:
+            if not remaining:
+                logger.info("Other brokers lead what this one led")
+                return True
+            logger.warning("Nobody else can lead %s", ", ".join(remaining[:10]))
+        if attempt + 1 < attempts:
+            await asyncio.sleep(config.int("controlled.shutdown.retry.backoff.ms") / 1000)
+    logger.warning("The broker stops without having handed everything over")
+    return False
+
+
+async def _ask(broker_id: int, config: BrokerConfig, cache: MetadataCache, controller: Controller) -> list[str]:
+    """What remains. Raises OSError and KafkaError."""
+    if controller.is_active:
+        return [str(at) for at in await controller.announce_shutdown(broker_id, controller.broker_epoch)]
+    endpoint = cache.endpoint(cache.controller_id, config.inter_broker_listener)
+    if endpoint is None:
+        raise ConnectionError("no controller is known")
+    connection = BrokerConnection(
+        endpoint.host,
+        endpoint.port,
+        str(broker_id),
+        asyncio.get_running_loop(),
+        request_timeout_ms=config.int("controller.socket.timeout.ms"),
+    )
+    try:
+        request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=controller.broker_epoch)
+        response: ControlledShutdownResponse = await connection.send(request, VERSION)
+    finally:
+        connection.close()
+    if response.error_code:
+        raise KafkaError(Errors(response.error_code))
+    return [f"{each.topic_name}-{each.partition_index}" for each in response.remaining_partitions]

@@ -1,0 +1,201 @@
+"""The controller on its nodes: reassignments, announced shutdowns, elections and notifications of other brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from pybroker.controller import paths
+from pybroker.controller.controller import Rebalance
+from pybroker.controller.embedded_store import FILE_NAME, EmbeddedStore
+from pybroker.controller.paths import LeaderAndIsr
+from pybroker.controller.registration import prepare_store
+from pybroker.controller.requests import ControllerRequest
+from pybroker.controller.state import IsrProposal
+from pybroker.controller.store import NoNode
+from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from pybroker.protocol.schema import Message
+from pybroker.protocol.types import TopicPartition
+from tests.controller.test_controller import Brokers, Cluster, idle, node
+
+AT = TopicPartition("t", 0)
+
+
+class LosingBrokers(Brokers):
+    """Broker 1 has lost its log directory."""
+
+    async def send(self, broker_id: int, request: ControllerRequest) -> Message:
+        response = await super().send(broker_id, request)
+        if broker_id != 1 or not isinstance(request, LeaderAndIsrRequest):
+            return response
+        return LeaderAndIsrResponse(
+            topics=[
+                LeaderAndIsrTopicError(
+                    topic_id=topic.topic_id,
+                    partition_errors=[
+                        LeaderAndIsrPartitionError(
+                            partition_index=each.partition_index, error_code=Errors.KAFKA_STORAGE_ERROR
+                        )
+                        for each in topic.partition_states
+                    ],
+                )
+                for topic in request.topic_states
+            ]
+        )
+
+
+@pytest_asyncio.fixture
+async def store(tmp_path: Path) -> AsyncIterator[EmbeddedStore]:
+    opened = await EmbeddedStore.open(tmp_path / FILE_NAME)
+    await prepare_store(opened, None, own_store=True)
+    for broker_id in (1, 2):
+        await opened.create(paths.broker(broker_id), paths.encode_broker(node(broker_id), 1))
+    yield opened
+    await opened.close()
+
+
+@pytest_asyncio.fixture
+async def cluster(store: EmbeddedStore) -> AsyncIterator[Cluster]:
+    """Brokers 0, 1 and 2; 0 is the controller."""
+    made = Cluster(store)
+    await made.controller.start()
+    yield made
+    await made.controller.stop()
+
+
+async def state(cluster: Cluster, at: TopicPartition = AT) -> LeaderAndIsr:
+    data, stat = await cluster.store.get(paths.partition_state(at.topic, at.partition))
+    return paths.decode_partition_state(data, stat.version)
+
+
+async def until(cluster: Cluster, leader: int) -> LeaderAndIsr:
+    async with asyncio.timeout(20):
+        while (now := await state(cluster)).leader != leader:
+            await asyncio.sleep(0.01)
+    return now
+
+
+async def epoch_of(cluster: Cluster, broker_id: int) -> int:
+    return (await cluster.store.get(paths.broker(broker_id)))[1].czxid
+
+
+async def propose(cluster: Cluster, isr: tuple[int, ...]) -> None:
+    now = await state(cluster)
+    proposal = IsrProposal(AT, now.leader_epoch, isr, False, now.partition_epoch)
+    answers = await cluster.controller.propose_isrs(now.leader, await epoch_of(cluster, now.leader), [proposal])
+    assert answers[AT][0] == Errors.NONE
+    await idle(cluster.controller)
+
+
+async def test_a_partition_moves_to_other_replicas(cluster: Cluster) -> None:
+    await cluster.create_topic("t", replicas=(1, 0))
+    await idle(cluster.controller)
+    assert (await cluster.controller.reassign({AT: [2, 0]}))[AT].error == Errors.NONE
+    await idle(cluster.controller)
+    (moving,) = cluster.controller.reassignments()
+    assert (moving.at, moving.replicas, moving.adding, moving.removing) == (AT, [2, 0, 1], [2], [1])
+    await propose(cluster, (1, 0, 2))
+    assert cluster.controller.reassignments() == []
+    now = await state(cluster)
+    assert (now.leader, now.isr) == (2, (0, 2))
+    topic = paths.decode_topic((await cluster.store.get(paths.topic("t")))[0])
+    assert (topic.replicas, topic.adding, topic.removing) == ({0: [2, 0]}, {}, {})
+    assert cluster.brokers.kinds().count("StopReplica") == 2
+    # Nothing is left of it: the next move of the same partition starts afresh.
+    assert (await cluster.controller.reassign({AT: None}))[AT].error == Errors.NO_REASSIGNMENT_IN_PROGRESS
+
+
+async def test_a_reassignment_goes_on_under_the_next_controller(cluster: Cluster) -> None:
+    await cluster.create_topic("t", replicas=(0,))
+    await idle(cluster.controller)
+    await cluster.controller.reassign({AT: [1]})
+    await idle(cluster.controller)
+    await cluster.store.delete(paths.CONTROLLER)
+    async with asyncio.timeout(20):
+        while cluster.controller.epoch < 2:
+            await asyncio.sleep(0.01)
+    await idle(cluster.controller)
+    assert [each.at for each in cluster.controller.reassignments()] == [AT]
+    await propose(cluster, (0, 1))
+    assert ((await state(cluster)).leader, (await state(cluster)).isr) == (1, (1,))
+
+
+async def test_a_broker_announces_its_end(cluster: Cluster) -> None:
+    await cluster.create_topic("t", replicas=(1, 2))
+    await cluster.create_topic("alone", replicas=(1,))
+    await idle(cluster.controller)
+    epoch = await epoch_of(cluster, 1)
+    with pytest.raises(KafkaError) as stale:
+        await cluster.controller.announce_shutdown(1, epoch + 1)
+    assert stale.value.code == Errors.STALE_BROKER_EPOCH
+    assert await cluster.controller.announce_shutdown(1, epoch) == []
+    now = await state(cluster)
+    assert (now.leader, now.isr) == (2, (2,))
+    assert await cluster.controller.announce_shutdown(2, -1) == [AT]  # nobody else is left
+
+
+async def test_an_election_is_asked_for_in_the_old_way(cluster: Cluster) -> None:
+    await cluster.create_topic("t", replicas=(1, 2))
+    await idle(cluster.controller)
+    await cluster.controller.announce_shutdown(1, -1)
+    await cluster.store.delete(paths.broker(1))
+    await idle(cluster.controller)
+    await cluster.store.create(paths.broker(1), paths.encode_broker(node(1), 1))
+    async with asyncio.timeout(20):
+        while cluster.controller.broker(1) is None:
+            await asyncio.sleep(0.01)
+    await idle(cluster.controller)
+    await propose(cluster, (2, 1))
+    await cluster.store.create(paths.PREFERRED_ELECTION, paths.encode_partition_list([AT]))
+    assert (await until(cluster, 1)).isr == (2, 1)
+    with pytest.raises(NoNode):
+        await cluster.store.get(paths.PREFERRED_ELECTION)
+
+
+async def test_notifications_are_read_and_removed(cluster: Cluster) -> None:
+    await cluster.create_topic("t", replicas=(1, 2))
+    await idle(cluster.controller)
+    now = await state(cluster)
+    await cluster.store.set(paths.partition_state("t", 0), paths.encode_partition_state(now._replace(isr=(1,))), 0)
+    await cluster.store.create(paths.isr_change(), paths.encode_partition_list([AT]), sequential=True)
+    await cluster.store.create(paths.isr_change(), b"no JSON", sequential=True)
+    async with asyncio.timeout(20):
+        while await cluster.store.children(paths.ISR_CHANGES):
+            await asyncio.sleep(0.01)
+    await idle(cluster.controller)
+    await propose(cluster, (1, 2))  # from the state that the notification has told
+
+
+async def test_a_log_directory_fails(store: EmbeddedStore) -> None:
+    cluster = Cluster(store)
+    await cluster.controller.start()
+    await cluster.create_topic("t", replicas=(1, 2))
+    await idle(cluster.controller)
+    cluster.brokers.__class__ = LosingBrokers
+    await store.create(paths.log_dir_event(), paths.encode_log_dir_event(1), sequential=True)
+    assert (await until(cluster, 2)).isr in ((1, 2), (2,))
+    await idle(cluster.controller)
+    assert (await state(cluster)).isr == (2,)
+    assert await store.children(paths.LOG_DIR_EVENTS) == []
+    await cluster.controller.stop()
+
+
+async def test_leaders_go_back_by_themselves(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pybroker.controller.controller.REBALANCE_DELAY_SECONDS", 0.01)
+    cluster = Cluster(store, rebalance=Rebalance(0.02, 10))
+    await cluster.controller.start()
+    await cluster.create_topic("t", replicas=(1, 2))
+    await idle(cluster.controller)
+    await cluster.controller.reassign({AT: [2, 1]})  # the order changes, the leader stays
+    await until(cluster, 2)
+    await cluster.controller.stop()
