@@ -7,7 +7,7 @@ followers that have caught up and are about to join: under load they would not r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 NO_OFFSET = -1
 NEVER_MS = -(1 << 62)
@@ -113,9 +113,10 @@ class LeaderState:
                 lowest = progress.log_end_offset
         return max(lowest, current)
 
-    def low_watermark(self, local_start: int) -> int:
-        """The smallest log start offset of the replicas, which DeleteRecords waits for."""
-        return min([local_start, *(p.log_start_offset for p in self.followers.values())])
+    def low_watermark(self, local_start: int, is_alive: Callable[[int], bool] = lambda _: True) -> int:
+        """The smallest log start offset of the replicas that live, which DeleteRecords waits for."""
+        starts = (progress.log_start_offset for replica, progress in self.followers.items() if is_alive(replica))
+        return min([local_start, *starts])
 
     def out_of_sync(self, local_end: int, now_ms: int, lag_max_ms: int) -> frozenset[int]:
         """In-sync followers that lag: not at the end, and not caught up for longer than replica.lag.time.max.ms."""

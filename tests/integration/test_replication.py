@@ -104,7 +104,8 @@ def read_all(cluster: dict[int, BrokerProcess], **settings: Any) -> dict[tuple[i
     consumer = Consumer({"bootstrap.servers": bootstrap(cluster), "group.id": "none", **settings})
     ends = {}
     for index in range(PARTITIONS):
-        ends[index] = consumer.get_watermark_offsets(TopicPartition(TOPIC, index), 20)[1]
+        first, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, index), 20)
+        ends[index] = end - first
     consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
     found: dict[tuple[int, int], bytes] = {}
     deadline = time.monotonic() + 60
@@ -151,3 +152,14 @@ def test_consumers_read_from_the_replica_in_their_rack(cluster: dict[int, Broker
     for rack in ("rack1", "rack2", "rack3", "elsewhere"):
         found = read_all(cluster, **{"client.rack": rack})
         assert all(found[index, offset] == value for index, offset, value in writer.acknowledged)
+
+
+def test_deleted_records_are_gone_at_every_replica(cluster: dict[int, BrokerProcess]) -> None:
+    make_topic(cluster)
+    with Writer(cluster) as writer:
+        wait_until(lambda: len(writer.acknowledged) > 500, what="records")
+    client = admin(cluster)
+    for future in client.delete_records([TopicPartition(TOPIC, 0, 50)]).values():
+        assert future.result(30).low_watermark == 50
+    found = read_all(cluster, **{"auto.offset.reset": "earliest"})
+    assert min(offset for index, offset in found if index == 0) == 50
