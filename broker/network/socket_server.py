@@ -76,11 +76,12 @@ class SocketServer:
         self._acceptors.clear()
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait, for timeout_s at most, until no connection has an answer outstanding or unsent."""
+        """Start no more requests; wait, for timeout_s at most, until every answer that is owed has been sent."""
         deadline = self._loop.time() + timeout_s
-        while self._loop.time() < deadline and any(
-            connection.waiting or connection.out for connection in self.processor.connections
-        ):
+        connections = self.processor.connections
+        for connection in tuple(connections):
+            connection.finish()
+        while connections and self._loop.time() < deadline:
             await asyncio.sleep(0.01)
 
     def close(self) -> None:

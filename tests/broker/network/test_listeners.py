@@ -72,3 +72,28 @@ async def test_drain_waits_for_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         await harness.server.drain(5)
         harness.server.close()
         assert await client.correlation_id() == 1
+
+
+async def test_drain_starts_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Harness(monkeypatch) as harness:
+        first = harness.handlers["metadata"]
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[object]] = []
+
+        def ask_again(context: object, request: object) -> asyncio.Future[object]:
+            futures.append(loop.create_future())
+            return futures[-1]
+
+        harness.handlers["metadata"] = ask_again
+        client = await harness.connect()
+        client.send(metadata_frame(1) + metadata_frame(2))  # like a consumer, who always has another request
+        while not futures:
+            await asyncio.sleep(0.001)
+        harness.server.stop_accepting()
+        loop.call_later(0.03, lambda: futures[0].set_result(first(None, None)))
+        started = loop.time()
+        await harness.server.drain(5)
+        assert loop.time() - started < 4
+        assert not harness.server.processor.connections
+        assert await client.correlation_id() == 1
+        assert len(futures) == 1
