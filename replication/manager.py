@@ -130,7 +130,7 @@ class ReplicaManager:
             if current is None:
                 if state.leader_epoch <= self._stopped.get(TopicPartition(name, index), NO_EPOCH):
                     return Errors.STALE_CONTROLLER_EPOCH
-                current = self._host(topic, index)
+                current = self._host(topic, index, state.is_new)
             elif topic.topic_id != ZERO_UUID and current.topic_id not in (ZERO_UUID, topic.topic_id):
                 logger.error("Partition %s has another topic id than the controller's; it is not served", current)
                 return Errors.INCONSISTENT_TOPIC_ID
@@ -165,19 +165,22 @@ class ReplicaManager:
         partition.resign()
         self._tell(partition)
 
-    def _host(self, topic: LeaderAndIsrTopicState, index: int) -> Partition:
-        log = self._open(topic, index)
+    def _host(self, topic: LeaderAndIsrTopicState, index: int, is_new: bool) -> Partition:
+        log = self._open(topic, index, is_new)
         partition = Partition(topic.topic_name, index, log.topic_id or ZERO_UUID, log, self.broker_id)
         partition.isr_keeper = self._isr_keeper
         self.topics.setdefault(topic.topic_name, {})[index] = partition
         self._stopped.pop(TopicPartition(topic.topic_name, index), None)
         return partition
 
-    def _open(self, topic: LeaderAndIsrTopicState, index: int) -> Log:
-        """The partition's log, which keeps the id that it has where the order, of an old version, brings none."""
+    def _open(self, topic: LeaderAndIsrTopicState, index: int, is_new: bool = False) -> Log:
+        """The partition's log, which keeps the id that it has where the order, of an old version, brings none.
+
+        A partition that is new to the cluster cannot lie in a log directory that has failed, so it may be made here.
+        """
         topic_id = None if topic.topic_id == ZERO_UUID else topic.topic_id
         at = TopicPartition(topic.topic_name, index)
-        return self._log_manager.get_or_create(at, topic_id, self._topic_overrides(topic.topic_name))
+        return self._log_manager.get_or_create(at, topic_id, self._topic_overrides(topic.topic_name), is_new=is_new)
 
     async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop hosting partitions, deleting those the controller says are to be deleted."""
