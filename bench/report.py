@@ -200,7 +200,7 @@ def heading(command: str, work: Path, *, with_kafka: bool, rounds: int, seconds:
     facts = {
         "Command": f"`{command}`",
         "Date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC, {seconds:.0f} s, {rounds} round(s)",
-        "Machine": f"{os.cpu_count()} x {_processor()}, {memory:.0f} GiB, Linux {platform.release()}, "
+        "Machine": f"{os.cpu_count()} x {_processor()}, {memory:.0f} GiB, Linux {".".join(platform.release().split(".")[:2])}, "
         f"{_filesystem(work)}, load average before the run {load:.1f}",
         "pybroker": f"commit {_commit()}, Python {sys.version.split()[0]}, {packages}",
     }
