@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.support.java import jars
-from tests.support.wire import WireClient
+from tests.support.wire import Closed, WireClient
 from tests.support.zookeeper import free_port
 
 RELEASE = "3.9.2"
@@ -48,7 +47,7 @@ class KafkaBroker:
         return f"127.0.0.1:{self.port}"
 
     def start(self, timeout: float = 120) -> KafkaBroker:
-        """Returns when it accepts connections."""
+        """Returns when it answers and knows a controller: until then librdkafka waits long to create topics."""
         self.work.mkdir(parents=True, exist_ok=True)
         listener = f"PLAINTEXT://{self.address}"
         settings = {
@@ -80,10 +79,10 @@ class KafkaBroker:
 
     def _accepts(self) -> bool:
         try:
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
-        except OSError:
+            with WireClient("127.0.0.1", self.port, timeout=5) as client:
+                return bool(client.call("Metadata", 1, {"Topics": []})["ControllerId"] >= 0)
+        except (OSError, Closed):
             return False
-        return True
 
     def stop(self, timeout: float = 60) -> None:
         """A controlled shutdown."""
