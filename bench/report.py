@@ -174,6 +174,11 @@ def missed(pybroker: Results, apache: Results, floor: Results) -> list[str]:
     return [line for line in table(pybroker, apache, floor).splitlines() if "**no**" in line]
 
 
+def _kernel() -> str:
+    """Its version without what a build adds to it."""
+    return ".".join(platform.release().split(".")[:2])
+
+
 def _processor() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -200,7 +205,7 @@ def heading(command: str, work: Path, *, with_kafka: bool, rounds: int, seconds:
     facts = {
         "Command": f"`{command}`",
         "Date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC, {seconds:.0f} s, {rounds} round(s)",
-        "Machine": f"{os.cpu_count()} x {_processor()}, {memory:.0f} GiB, Linux {".".join(platform.release().split(".")[:2])}, "
+        "Machine": f"{os.cpu_count()} x {_processor()}, {memory:.0f} GiB, Linux {_kernel()}, "
         f"{_filesystem(work)}, load average before the run {load:.1f}",
         "pybroker": f"commit {_commit()}, Python {sys.version.split()[0]}, {packages}",
     }

@@ -26,7 +26,7 @@ class TokenBucket:
         return True
 
     def take(self, amount: float = 1.0) -> int:
-        """Take `amount` at any rate; returns the ms until the bucket is out of debt again (0 when it is not in debt)."""
+        """Take `amount` at any rate; returns the ms until the bucket is out of debt again, 0 when it is not in debt."""
         self._fill()
         self._tokens -= amount
         return self._wait_for(0.0)

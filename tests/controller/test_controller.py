@@ -358,15 +358,14 @@ async def test_the_store_failing_delays_but_loses_nothing(cluster: Cluster, monk
 
 
 async def test_ten_thousand_partitions_do_not_hold_the_loop(cluster: Cluster) -> None:
-    latest = 0.0
+    turns = 0
     done = False
 
     async def tick() -> None:
-        nonlocal latest
+        nonlocal turns
         while not done:
-            started = time.perf_counter()
             await asyncio.sleep(0)
-            latest = max(latest, time.perf_counter() - started)
+            turns += 1
 
     ticking = asyncio.create_task(tick())
     await cluster.create_topic("big", 10_000)
@@ -377,7 +376,7 @@ async def test_ten_thousand_partitions_do_not_hold_the_loop(cluster: Cluster) ->
     done = True
     await ticking
     assert await cluster.store.exists(paths.topic("big")) is None
-    assert latest < 0.25, "a generous bound for a busy machine; ten partitions more or less must not show"
+    assert turns > 60, "others had their turn all along: it rests every 2 ms, and takes hundreds of them"
 
 
 async def test_cluster_ids(tmp_path: Path) -> None:
