@@ -204,15 +204,16 @@ async def test_a_kept_frame_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_throttled_connections_are_answered_and_then_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Harness(monkeypatch) as harness:
-        harness.handlers["metadata"] = lambda context, request: MetadataResponse(throttle_time_ms=150)
+        harness.handlers["metadata"] = lambda context, request: MetadataResponse(throttle_time_ms=600)
         client = await harness.connect()
         loop = asyncio.get_running_loop()
         started = loop.time()
         client.send(metadata_frame(1) + metadata_frame(2))
         assert await client.correlation_id() == 1
-        assert loop.time() - started < 0.14
+        answered = loop.time()
         assert await client.correlation_id() == 2
-        assert loop.time() - started >= 0.15
+        assert loop.time() - started >= 0.6
+        assert loop.time() - answered > 0.1  # the first was not held back with the second
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
