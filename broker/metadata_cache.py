@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from pybroker.controller.topic_names import INTERNAL_TOPICS
 from pybroker.protocol.codec import encode_bytes
 from pybroker.protocol.codec_runtime import put_uvarint
 from pybroker.protocol.errors import Errors, KafkaError
@@ -31,7 +32,6 @@ from pybroker.protocol.messages.update_metadata import (
 from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.uuids import ZERO_UUID
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 NOT_ASKED = -2147483648
 """Authorized operations when the request did not ask for them."""
 

@@ -9,6 +9,7 @@ from pybroker.protocol.errors import Errors, KafkaError
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 CLUSTER_METADATA = "__cluster_metadata"
 """The log of a KRaft controller: no topic may have its name."""
 

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from pybroker.controller.topic_names import INTERNAL_TOPICS
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from pybroker.broker.context import RequestContext
     from pybroker.broker.services import Services
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 NO_WATERMARK = -1
 HIGH_WATERMARK = -1
 

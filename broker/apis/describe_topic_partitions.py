@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker.broker.authorized_operations import authorized_operations
-from pybroker.broker.metadata_cache import INTERNAL_TOPICS, Topic
+from pybroker.broker.metadata_cache import Topic
 from pybroker.controller import topic_names
+from pybroker.controller.topic_names import INTERNAL_TOPICS
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.describe_topic_partitions import (
     Cursor,

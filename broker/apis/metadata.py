@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING
 
 from pybroker.broker.authorized_operations import CLUSTER_NAME, authorized_operations
 from pybroker.broker.context import EncodedResponse
-from pybroker.broker.metadata_cache import INTERNAL_TOPICS, NOT_ASKED, MetadataCache, Topic, array_length, encode_topic
+from pybroker.broker.metadata_cache import NOT_ASKED, MetadataCache, Topic, array_length, encode_topic
 from pybroker.controller import topic_names
+from pybroker.controller.topic_names import INTERNAL_TOPICS
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from pybroker.protocol.uuids import ZERO_UUID

@@ -20,6 +20,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from pybroker.broker.context import CloseConnection
+from pybroker.controller.topic_names import INTERNAL_TOPICS
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -40,8 +41,6 @@ from pybroker.storage.log import AppendInfo
 if TYPE_CHECKING:
     from pybroker.broker.context import RequestContext
     from pybroker.replication.partition import Partition
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 # Refusals before the batch reached the log: their answer carries no log start offset.
 WITHOUT_LOG_START = frozenset({
