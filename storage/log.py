@@ -289,16 +289,21 @@ class Log:
     def roll(self, base_offset: int | None = None) -> Segment:
         """Close the active segment and begin a new one at the log's end (or `base_offset` above it).
 
-        An active segment that is empty and begins there stays. KafkaError KAFKA_STORAGE_ERROR when it can't be done.
+        An active segment that is empty and begins there stays. KafkaError KAFKA_STORAGE_ERROR when it can't be done;
+        on a full disk the old segment is active as before.
         """
         base_offset = max(self.log_end_offset, base_offset or 0)
         old = self.active
         if base_offset == old.base_offset:
             return old
         try:
-            new = Segment.create(self.directory, base_offset, self.config, self.host.cache, self.host.clock.now_ms())
-            old.become_inactive()
             self.producers.take_snapshot(base_offset)
+            new = Segment.create(self.directory, base_offset, self.config, self.host.cache, self.host.clock.now_ms())
+            try:
+                old.become_inactive()
+            except OSError:
+                new.delete()
+                raise
         except OSError as error:
             raise self.storage_error(error) from error
         self.segments.append(new)

@@ -138,20 +138,25 @@ class Segment:
     def create(
         cls, directory: Path, base_offset: int, config: LogConfig, cache: PageCache, now_ms: int, *, suffix: str = ""
     ) -> Segment:
-        """Make the files of a new active segment. OSError when the disk fails or is full."""
-        fd = os.open(directory / f"{base_offset:020d}{LOG_SUFFIX}{suffix}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        """Make the files of a new active segment. OSError when the disk fails or is full: then there are none."""
+        path = directory / f"{base_offset:020d}{LOG_SUFFIX}{suffix}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             if config.preallocate:
                 _preallocate(fd, config.segment_bytes)
+            segment = cls(directory, base_offset, config, cache, suffix=suffix)
+            segment.size = 0
+            segment.offset_index.create()
+            segment.time_index.create()
+            segment._timestamps_read = True
+            segment.activate(config, now_ms)
+            return segment
+        except OSError:
+            for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                (directory / f"{base_offset:020d}{kind}{suffix}").unlink(missing_ok=True)
+            raise
         finally:
             os.close(fd)
-        segment = cls(directory, base_offset, config, cache, suffix=suffix)
-        segment.size = 0
-        segment.offset_index.create()
-        segment.time_index.create()
-        segment._timestamps_read = True
-        segment.activate(config, now_ms)
-        return segment
 
     def path(self, kind: str) -> Path:
         """The path of the segment's file of this kind (".log" ...)."""
@@ -282,7 +287,7 @@ class Segment:
             self.roll_after = UNLIMITED if first is None else first + self._roll_ms
 
     def become_inactive(self) -> None:
-        """No more appends: note the largest timestamp, trim the indexes."""
+        """No more appends: note the largest timestamp, trim the indexes. After an OSError it is active as before."""
         self._close_time_index()
         self.offset_index.trim()
         self.time_index.trim()

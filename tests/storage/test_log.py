@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import errno
 import gc
 import os
@@ -444,3 +445,51 @@ def test_a_moved_directory_is_followed(tmp_path: Path) -> None:
     fill(log, 3)
     assert len(offsets(log)) == 6
     assert not (tmp_path / "t-0").exists()
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("preallocate", [False, True])
+def test_a_roll_that_finds_the_disk_full_can_be_repeated(
+    preallocate: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The n-th file operation of a roll fails, for every n: all is as before, and rolls when there is room again."""
+    for failing in range(50):
+        log = make_log(tmp_path, name=f"t-{failing}", preallocate=preallocate, segment_bytes=1 << 20)
+        fill(log, 5)
+        append(log, batch(timestamp=NOW + 1, producer_id=1, producer_epoch=0, base_sequence=0))
+        before, size = sorted(path.name for path in log.directory.iterdir()), log.active.size
+        with monkeypatch.context() as full:
+            for owner, name in ROOM_TAKERS:
+                full.setattr(owner, name, _failing(getattr(owner, name), failing))
+            CALLS.clear()
+            try:
+                log.roll()
+                break
+            except KafkaError as error:
+                assert error.code is Errors.KAFKA_STORAGE_ERROR
+        assert (log.active.base_offset, log.active.size) == (0, size)
+        snapshot = f"{log.log_end_offset:020d}.snapshot"
+        assert [name for name in sorted(path.name for path in log.directory.iterdir()) if name != snapshot] == before
+        append(log)
+        assert log.roll().base_offset == log.log_end_offset
+        append(log)
+        assert log.log_end_offset == 8
+        assert log.offset_for_timestamp(NOW + 1) is not None
+    assert 8 < failing < 49
+
+
+CALLS: list[str] = []
+#: What takes disk space: creating files, growing them, writing.
+ROOM_TAKERS = [(os, "open"), (os, "ftruncate"), (os, "pwrite"), (os, "posix_fallocate"), (builtins, "open")]
+
+
+def _failing(real: Callable[..., Any], at: int) -> Callable[..., Any]:
+    def call(*args: Any, **how: Any) -> Any:
+        CALLS.append(str(args))
+        if len(CALLS) - 1 == at:
+            raise FULL
+        return real(*args, **how)
+
+    return call
