@@ -349,7 +349,7 @@ async def test_the_store_failing_delays_but_loses_nothing(cluster: Cluster, monk
         return await multi_many(transactions)
 
     monkeypatch.setattr(cluster.store, "multi_many", failing)
-    monkeypatch.setattr("pybroker.controller.controller.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("pybroker.controller.work_queue.RETRY_SECONDS", 0.01)
     await cluster.create_topic("t")
     deadline = time.monotonic() + 5
     while not cluster.brokers.leaders():
