@@ -248,9 +248,7 @@ class Cluster:
             "Name": name,
             "NumPartitions": -1,
             "ReplicationFactor": -1,
-            "Assignments": [
-                {"PartitionIndex": index, "BrokerIds": list(each)} for index, each in assignment.items()
-            ],
+            "Assignments": [{"PartitionIndex": index, "BrokerIds": list(each)} for index, each in assignment.items()],
             "Configs": [{"Name": key.replace("_", "."), "Value": value} for key, value in configs.items()],
         }
         answer = self.ask_controller("CreateTopics", 5, {"Topics": [topic], "timeoutMs": 30000})["Topics"][0]
