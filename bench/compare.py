@@ -41,7 +41,6 @@ STARTS = {"pybroker": 7, "kafka": 3, "floor": 7}
 SETTLED_SECONDS = 2
 MANY = 1_000
 VERY_MANY = 10_000
-RESULTS = Path(__file__).with_name("RESULTS.md")
 MEASURES = (
     "start", "memory", "compaction", *rawload.MEASURES, *clients.MEASURES, *groups.MEASURES, *logs.MEASURES,
     "10000-partitions",
@@ -199,7 +198,7 @@ def main() -> int:
         shutil.rmtree(work, ignore_errors=True)
     print(f"{head}\n{text}")
     if options.write:
-        RESULTS.write_text(f"# Results\n\n{head}\n{text}", encoding="utf-8")
+        report.write_section("One broker", f"{head}\n{text}")
     return 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 RELEASE = "3.9.2"
@@ -94,6 +95,11 @@ def broker(folder: Path, port: int, zookeeper_port: int) -> list[str]:
         "zookeeper.connect": f"127.0.0.1:{zookeeper_port}",
         "log.dirs": folder / "data",
     }
+    return java("kafka.Kafka", properties(folder, settings), heap=HEAP)
+
+
+def properties(folder: Path, settings: Mapping[str, object]) -> Path:
+    """A server.properties in `folder`."""
     configuration = folder / "server.properties"
     configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    return java("kafka.Kafka", configuration, heap=HEAP)
+    return configuration

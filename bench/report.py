@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from bench import kafka
 from bench.processes import Figures
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = Path(__file__).with_name("RESULTS.md")
 Results = Mapping[str, Figures]
 
 
@@ -128,6 +129,21 @@ ROWS = (
     Row("memory", "cpu_s", CPU_S),
 )
 
+CLUSTER_ROWS = (
+    Row("produce", "MB/s", "64 KiB batches of 1 KB records, acks=all, one partition, MB/s", True, 3),
+    Row("produce", "cpu_s_per_GB", CPU_GB, False, 0.33),
+    Row("ping", "p50_us", "one-record produce, acks=all, one after the other, p50 µs", False, 1),
+    Row("ping", "p99_us", "&nbsp;&nbsp;p99 µs", False, 1),
+    Row("ping", "cpu_us_each", CPU_EACH),
+    Row("follower", "s", "a follower that missed 1 GB: start of its process → in sync, s", False, 1),
+    Row("follower", "registered_s", "&nbsp;&nbsp;registered → in sync, s", False, 1),
+    Row("follower", "cpu_s", CPU_S),
+    Row("topics", "s", "1,000 topics of 2 partitions in one request → led on all brokers, s", False, 0.5),
+    Row("topics", "cpu_s", CPU_S),
+    Row("failover", "s", "2,000 partitions, the controller killed: its session's end → all led, s", False, 0.33),
+    Row("failover", "cpu_s", CPU_S),
+)
+
 
 def number(value: float | None) -> str:
     """Three digits that count, with thousands separated."""
@@ -152,26 +168,35 @@ def verdict(row: Row, own: float, of_kafka: float | None, of_floor: float | None
     return f"{', '.join(wants)}: {'yes' if met else '**no**'}" if wants else ""
 
 
-def table(pybroker: Results, apache: Results, floor: Results) -> str:
-    """The figures that are there, as a Markdown table."""
-    lines = [
-        "| | pybroker | Kafka 3.9.2 | floor | ÷ Kafka | ÷ floor | target |",
-        "|---|--:|--:|--:|--:|--:|---|",
-    ]
-    for row in ROWS:
+def table(pybroker: Results, apache: Results, floor: Results, rows: Sequence[Row] = ROWS) -> str:
+    """The figures that are there, as a Markdown table; without any of the floor, without its columns."""
+    heads = ["", "pybroker", "Kafka 3.9.2", "floor", "÷ Kafka", "÷ floor", "target"]
+    cells = [heads, ["---", "--:", "--:", "--:", "--:", "--:", "---"]]
+    for row in rows:
         values = [results.get(row.measure, {}).get(row.figure) for results in (pybroker, apache, floor)]
         own, kafkas, floors = values
         if own is None and kafkas is None:
             continue
         ratios = [f"{own / other:.2f}" if own and other and other > 0 else "" for other in (kafkas, floors)]
         wanted = verdict(row, own, kafkas, floors) if own is not None else ""
-        lines.append("| " + " | ".join([row.label, *map(number, values), *ratios, wanted]) + " |")
-    return "\n".join(lines) + "\n"
+        cells.append([row.label, *map(number, values), *ratios, wanted])
+    shown = [at for at, head in enumerate(heads) if floor or "floor" not in head]
+    return "".join("| " + " | ".join(line[at] for at in shown) + " |\n" for line in cells)
 
 
-def missed(pybroker: Results, apache: Results, floor: Results) -> list[str]:
-    """The targets that were missed, a line each."""
-    return [line for line in table(pybroker, apache, floor).splitlines() if "**no**" in line]
+def with_section(document: str, title: str, text: str) -> str:
+    """The document with `text` under "## title", in the place of what was there, or at its end."""
+    parts = ("\n" + document).split("\n## ")
+    sections = [part for part in parts[1:] if part.partition("\n")[0] != title]
+    found = next((at for at, part in enumerate(parts[1:]) if part.partition("\n")[0] == title), len(sections))
+    sections.insert(found, f"{title}\n\n{text}")
+    return "\n\n## ".join(part.strip() for part in (parts[0], *sections)) + "\n"
+
+
+def write_section(title: str, text: str) -> None:
+    """Put it into bench/RESULTS.md."""
+    document = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "# Results\n"
+    RESULTS.write_text(with_section(document, title, text), encoding="utf-8")
 
 
 def _kernel() -> str:

@@ -24,7 +24,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """No settings by the environment, and byte code cached as an installed package has it."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("KAFKA_", "PYBROKER_"))}
     clean.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -65,7 +65,7 @@ class System:
         began = time.perf_counter()
         with (self.folder / "out").open("wb") as output:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.folder, env=_environment()
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.folder, env=environment()
             )
         while True:
             with suppress(OSError):
@@ -112,38 +112,54 @@ class Floor(System):
             return len(connection.recv(4)) > 0
 
 
+class ZooKeeper:
+    """A ZooKeeper with its data below `folder`; it is in no figure."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it accepts connections."""
+        command = kafka.zookeeper(self._folder, self.port)
+        output_file = self._folder / "zookeeper.out"
+        with output_file.open("wb") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self._folder
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5):
+                return
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"no ZooKeeper: {output_file.read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
 class Kafka(System):
-    """ZooKeeper runs beside it and is in no figure."""
+    """ZooKeeper runs beside it."""
 
     name = "kafka"
 
     def __init__(self, work: Path) -> None:
         super().__init__(work)
-        self._zookeeper: subprocess.Popen[bytes] | None = None
-        self._zookeeper_port = free_port()
+        self._zookeeper = ZooKeeper(self.folder)
 
     def prepare(self) -> None:
-        command = kafka.zookeeper(self.folder, self._zookeeper_port)
-        with (self.folder / "zookeeper.out").open("wb") as output:
-            self._zookeeper = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.folder
-            )
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self._zookeeper_port), timeout=5):
-                return
-            if self._zookeeper.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"no ZooKeeper: {(self.folder / 'zookeeper.out').read_text()[-2000:]}")
-            time.sleep(0.05)
+        self._zookeeper.start()
 
     def command(self) -> list[str]:
-        return kafka.broker(self.folder, self.address[1], self._zookeeper_port)
+        return kafka.broker(self.folder, self.address[1], self._zookeeper.port)
 
     def stop(self) -> None:
-        if self._zookeeper is not None:
-            self._zookeeper.kill()
-            self._zookeeper.wait()
-            self._zookeeper = None
+        self._zookeeper.stop()
         super().stop()
 
 

@@ -1,7 +1,8 @@
 """Requests of a few APIs as ready bytes, and a blocking connection: a client that costs next to nothing.
 
 Nothing here uses pybroker's own codec, so that a load measures the broker and not its client. Versions are ones that
-Apache Kafka 3.9 and pybroker both serve: Produce 7, Fetch 11, Metadata 5, ApiVersions 0.
+Apache Kafka 3.9 and pybroker both serve: Produce 7, Fetch 11, Metadata 5, ApiVersions 0, CreateTopics 4,
+ElectLeaders 1.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
 Address = tuple[str, int]
 
-PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+PRODUCE, FETCH, METADATA, API_VERSIONS, CREATE_TOPICS, ELECT_LEADERS = 0, 1, 3, 18, 19, 43
 _RECEIVE_BYTES = 8 << 20
 
 
@@ -69,12 +71,37 @@ def fetch(topic: str, partition: int, offset: int, max_bytes: int, wait_ms: int 
 
 
 def metadata(*topics: str) -> bytes:
+    """Of these topics; of none if none are named."""
     names = b"".join(string(topic) for topic in topics)
     return request(METADATA, 5, struct.pack(">i", len(topics)) + names + b"\0")
 
 
+def all_metadata() -> bytes:
+    """Metadata of all topics."""
+    return request(METADATA, 5, struct.pack(">i", -1) + b"\0")
+
+
+def create_topics(topics: Mapping[str, Sequence[Sequence[int]] | int], replicas: int, timeout_ms: int) -> bytes:
+    """Topics by name: the replicas of each partition, or how many partitions, whose replicas the broker chooses."""
+    body = struct.pack(">i", len(topics))
+    for name, given in topics.items():
+        if isinstance(given, int):
+            body += string(name) + struct.pack(">ihi", given, replicas, 0)
+        else:
+            body += string(name) + struct.pack(">ihi", -1, -1, len(given))
+            for index, brokers in enumerate(given):
+                body += struct.pack(f">ii{len(brokers)}i", index, len(brokers), *brokers)
+        body += struct.pack(">i", 0)  # configs
+    return request(CREATE_TOPICS, 4, body + struct.pack(">i?", timeout_ms, False))
+
+
 def api_versions() -> bytes:
     return request(API_VERSIONS, 0, b"")
+
+
+def elect_preferred(timeout_ms: int) -> bytes:
+    """The preferred leaders of all partitions."""
+    return request(ELECT_LEADERS, 1, struct.pack(">bii", 0, -1, timeout_ms))
 
 
 class Connection:
@@ -147,3 +174,71 @@ class Fetched:
             offset = base + struct.unpack_from(">i", answer, at + 23)[0] + 1
             at += 12 + length
         return offset
+
+
+def check_created(answer: memoryview) -> None:
+    """RuntimeError if a CreateTopics 4 answer holds an error."""
+    reader = _Reader(answer, 8)  # correlation id, throttle time
+    for _ in range(reader.int32()):
+        name, error, reason = reader.string(), reader.int16(), reader.string()
+        if error:
+            raise RuntimeError(f"CreateTopics answered error {error} for {name}: {reason}")
+
+
+@dataclass
+class Cluster:
+    """What a Metadata 5 answer says: addresses by broker, the controller's id (-1: none), leader and in-sync replicas
+    by (topic, partition)."""
+
+    brokers: dict[int, Address] = field(default_factory=dict)
+    controller: int = -1
+    partitions: dict[tuple[str, int], tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, answer: memoryview) -> Cluster:
+        found, reader = cls(), _Reader(answer, 8)  # correlation id, throttle time
+        for _ in range(reader.int32()):
+            broker_id, host, port = reader.int32(), reader.string(), reader.int32()
+            found.brokers[broker_id] = host, port
+            reader.string()  # rack
+        reader.string()  # cluster id
+        found.controller = reader.int32()
+        for _ in range(reader.int32()):
+            reader.int16()  # error
+            name = reader.string()
+            reader.at += 1  # internal
+            for _ in range(reader.int32()):
+                _, index, leader = reader.int16(), reader.int32(), reader.int32()
+                reader.int32s()  # replicas
+                found.partitions[name, index] = leader, reader.int32s()
+                reader.int32s()  # offline ones
+        return found
+
+
+class _Reader:
+    """Fields of an answer, one after the other from position `at`."""
+
+    __slots__ = ("_answer", "at")
+
+    def __init__(self, answer: memoryview, at: int) -> None:
+        self._answer, self.at = answer, at
+
+    def int16(self) -> int:
+        self.at += 2
+        return int.from_bytes(self._answer[self.at - 2 : self.at], signed=True)
+
+    def int32(self) -> int:
+        self.at += 4
+        return int.from_bytes(self._answer[self.at - 4 : self.at], signed=True)
+
+    def int32s(self) -> tuple[int, ...]:
+        count = self.int32()
+        found = struct.unpack_from(f">{count}i", self._answer, self.at)
+        self.at += 4 * count
+        return found
+
+    def string(self) -> str:
+        """"" for null."""
+        size = max(0, self.int16())
+        self.at += size
+        return str(self._answer[self.at - size : self.at], "utf-8")
