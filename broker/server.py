@@ -45,6 +45,7 @@ from pybroker.controller.topics import TopicWriter
 from pybroker.protocol.clock import SystemClock
 from pybroker.protocol.timer import Timer
 from pybroker.protocol.types import TopicPartition
+from pybroker.protocol.work import Workshop
 from pybroker.replication.fetch import PartitionReader
 from pybroker.replication.manager import ReplicaManager
 from pybroker.storage.log_manager import LogManager
@@ -230,6 +231,7 @@ class Broker:
             ),
             fetch_max_bytes=config.int("fetch.max.bytes"),
             reader_threads=self.readers,
+            workshop=Workshop(self.readers),
             metadata_cache=cache,
             topics=TopicWriter(self.store, cache, config, configs),
             configs=configs,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pybroker.coordinator.service import GroupCoordinator
     from pybroker.protocol.clock import Clock
     from pybroker.protocol.timer import Timer
+    from pybroker.protocol.work import Workshop
     from pybroker.replication.fetch import PartitionReader
     from pybroker.replication.manager import ReplicaManager
     from pybroker.storage.log_manager import LogManager
@@ -30,7 +31,7 @@ class Services:
     """One object per broker, made in `server` and handed to every request.
 
     `reader_threads` run what has to wait for a disk; `fetch_max_bytes` is the setting fetch.max.bytes, kept here since
-    every Fetch asks for it.
+    every Fetch asks for it. The `workshop` converts records.
     """
 
     broker_id: int
@@ -46,6 +47,7 @@ class Services:
     fetch_sessions: FetchSessionCache
     fetch_max_bytes: int
     reader_threads: ThreadPoolExecutor
+    workshop: Workshop
     metadata_cache: MetadataCache
     topics: TopicWriter
     configs: ConfigRepository

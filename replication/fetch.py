@@ -17,7 +17,7 @@ from pybroker.protocol.timer import Timer, TimerTask
 from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.replication.leader import NEVER_MS
 from pybroker.replication.partition import Partition
-from pybroker.storage.files import FileSlice, WouldBlock
+from pybroker.storage.files import WouldBlock
 from pybroker.storage.log import Log
 
 READ_COMMITTED = 1
@@ -136,9 +136,9 @@ class Round:
         self.urgent = False
 
     def release(self) -> None:
-        """Give up the slices that will not be sent."""
+        """Give up the slices, or what was made of them, that will not be sent."""
         for _, data in self.answers:
-            if isinstance(data.records, FileSlice):
+            if not isinstance(data.records, bytes | bytearray | None):
                 data.records.release()
 
 

@@ -275,6 +275,11 @@ class FileSlice:
         """The bytes themselves; may block."""
         return b"".join(self.pieces())
 
+    def read_at(self, position: int, length: int) -> bytes | bytearray:
+        """Bytes of the slice from `position` on, fewer only at its end or where the file is shorter now; may block."""
+        length = min(length, self.length - position)
+        return self.file.read(self.position + position, length, blocking=True)
+
     def pull_in(self) -> None:
         """Bring it into the page cache, piece by piece; blocks, for a thread."""
         for _ in self.pieces():

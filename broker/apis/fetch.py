@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pybroker.broker.cold import read_cold
 from pybroker.broker.context import CloseConnection
+from pybroker.broker.conversion import ConvertedRecords
 from pybroker.broker.fetch_sessions import FetchSession, SessionlessFetch
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.fetch import (
@@ -31,7 +32,7 @@ from pybroker.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from pybroker.protocol.records.convert import ConversionFailed, down_convert
+from pybroker.protocol.records.down_convert import ConversionFailed, DownConversion
 from pybroker.replication.fetch import Ask, FetchParameters, Round, WaitingFetch
 from pybroker.storage.files import FileSlice, WouldBlock
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 MAX_INT = 2**31 - 1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+CONVERTED_BELOW = 4
 Fetching = SessionlessFetch | FetchSession
 
 
@@ -108,7 +110,7 @@ async def _wait(
         raise
     if isinstance(outcome, WouldBlock):
         return await _read_cold(context, fetching, parameters, outcome)
-    return _answer(context, fetching, outcome)
+    return await _answer_later(context, fetching, outcome)
 
 
 async def _read_cold(
@@ -119,18 +121,38 @@ async def _read_cold(
     def read(blocking: bool) -> Round:
         return services.partition_reader.read(fetching.to_read(), parameters, fetching, blocking=blocking)
 
-    return _answer(context, fetching, await read_cold(services.reader_threads, cold, read))
+    return await _answer_later(context, fetching, await read_cold(services.reader_threads, cold, read))
 
 
-def _answer(context: RequestContext, fetching: Fetching, found: Round) -> FetchResponse:
+def _answer(
+    context: RequestContext, fetching: Fetching, found: Round
+) -> FetchResponse | Awaitable[FetchResponse]:
+    if context.api_version < CONVERTED_BELOW and found.bytes:
+        return _answer_later(context, fetching, found)
+    return _respond(context, fetching, found)
+
+
+async def _answer_later(context: RequestContext, fetching: Fetching, found: Round) -> FetchResponse:
+    """The answer once it is known how long its converted records are."""
+    if context.api_version < CONVERTED_BELOW:
+        try:
+            for ask, data in found.answers:
+                if data.records:
+                    data.records = await _convert(context, ask, data)
+        except BaseException:
+            found.release()
+            fetching.done()
+            raise
+    return _respond(context, fetching, found)
+
+
+def _respond(context: RequestContext, fetching: Fetching, found: Round) -> FetchResponse:
     chosen = fetching.answer(found.answers)
     fetching.done()
     version = context.api_version
     response = FetchResponse(session_id=fetching.session_id)
     topic: FetchableTopicResponse | None = None
     for ask, data in chosen:
-        if version < 4 and data.records:
-            data.records = _convert(ask, data, version)
         if topic is None or topic.topic != ask.topic or topic.topic_id != ask.topic_id:
             topic = FetchableTopicResponse(topic=ask.topic, topic_id=ask.topic_id)
             response.responses.append(topic)
@@ -140,21 +162,35 @@ def _answer(context: RequestContext, fetching: Fetching, found: Round) -> FetchR
     return response
 
 
-def _convert(ask: Ask, data: PartitionData, version: int) -> bytes:
-    """Message format 0 for Fetch 0-1, 1 for 2-3, in the size it had. Sets the error where that can't be."""
-    raw = data.records
-    if isinstance(raw, FileSlice):
-        piece, raw = raw, raw.read()
-        piece.release()
-    assert raw is not None
+async def _convert(context: RequestContext, ask: Ask, data: PartitionData) -> ConvertedRecords | bytes:
+    """Message format 0 for Fetch 0-1, 1 for 2-3: of a slice the first batch now and the others when they are sent.
+    Sets the error where that can't be."""
+    services: Services = context.services
+    raw: Any = data.records
+    version, partition = context.api_version, ask.watching
+    conversion = DownConversion(
+        raw.read_at if isinstance(raw, FileSlice) else lambda at, length: raw[at : at + length],
+        len(raw),
+        0 if version < 2 else 1,
+        ask.offset,
+        allowed=partition is None or partition.log.config.message_downconversion_enable,
+    )
     try:
-        return down_convert(raw, 0 if version < 2 else 1, first_offset=ask.offset)
+        await services.workshop.do(conversion.begin())
+        if isinstance(raw, FileSlice) and conversion.length:
+            return ConvertedRecords(raw, conversion, services.workshop)
+        converted = b""
+        while conversion.left:
+            converted += await services.workshop.do(conversion.chunk())
     except ConversionFailed as error:
         raise CloseConnection(f"{ask.topic}-{ask.index} can't be converted for Fetch {version}: {error}") from error
     except KafkaError as error:
+        converted = b""
         data.error_code = error.code
         data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
-        return b""
+    if isinstance(raw, FileSlice):
+        raw.release()
+    return converted
 
 
 def _name_leader(context: RequestContext, ask: Ask, data: PartitionData, response: FetchResponse) -> None:

@@ -291,15 +291,28 @@ class Connection:
             self.close()
             return
         if done:
-            if self._writing:
+            if self.muted & UNSENT:
                 self._caught_up()
             if self.muted & ENDING:
                 self._close_if_done()
-        elif not self._writing:
-            self._writing = True
+            return
+        if not self.muted & UNSENT:
             self.muted |= UNSENT
             self._unsent_since = perf_counter_ns()
+        awaited = self.out.awaited
+        self._write_when_possible(awaited is None)
+        if awaited is not None:
+            awaited.make(self._writable)
+
+    def _write_when_possible(self, writing: bool) -> None:
+        """Whether the loop is to tell when the socket takes more."""
+        if writing == self._writing:
+            return
+        self._writing = writing
+        if writing:
             self.processor.loop.add_writer(self.sock.fileno(), self._writable)
+        else:
+            self.processor.loop.remove_writer(self.sock.fileno())
 
     def _writable(self) -> None:
         before = self.out.size
@@ -309,8 +322,7 @@ class Connection:
 
     def _caught_up(self) -> None:
         """The peer has taken all that was held back."""
-        self._writing = False
-        self.processor.loop.remove_writer(self.sock.fileno())
+        self._write_when_possible(False)
         self.processor.send_ns[(perf_counter_ns() - self._unsent_since).bit_length()] += 1
         self.unmute(UNSENT)
 
@@ -337,7 +349,7 @@ class Connection:
             return
         if not self.out.parts:
             self.close()
-        elif not self._writing:
+        elif not self.muted & UNSENT:
             self.flush()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What one connection still has to send: pieces of memory and slices of files, in order."""
+"""What one connection still has to send: pieces of memory, slices of files and records to be converted, in order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from pybroker.broker.conversion import ConvertedRecords
 from pybroker.broker.network.sendfile import SendFile
 
 _JOIN_MAX = 16 << 10  # below this, copying pieces together is cheaper than handing the kernel a list of them
@@ -18,14 +19,15 @@ _MEMORY = frozenset({bytes, bytearray, memoryview})
 
 
 class SendQueue:
-    """Parts to send. A part that isn't bytes-like is a FileSlice of storage/files.py."""
+    """Parts to send. A part that isn't bytes-like is a FileSlice of storage/files.py or a ConvertedRecords."""
 
-    __slots__ = ("_files", "_sendfile", "_sent_of_file", "parts", "size")
+    __slots__ = ("_files", "_sendfile", "_sent_of_file", "awaited", "parts", "size")
 
     def __init__(self, sendfile: SendFile) -> None:
         self.parts: deque[Any] = deque()
         self.size = 0  # bytes not sent yet
-        self._files = 0  # slices among them
+        self.awaited: ConvertedRecords | None = None  # stands first, and its next bytes have yet to be made
+        self._files = 0  # parts that aren't memory
         self._sent_of_file = 0  # of the slice that stands first
         self._sendfile = sendfile
 
@@ -40,8 +42,8 @@ class SendQueue:
                 self._files += 1
 
     def send(self, sock: socket.socket) -> bool:
-        """Send what the socket takes; True when nothing is left. Raises OSError when the connection is broken, or when
-        a file turns out shorter than the answer promised."""
+        """Send what the socket takes; True when nothing is left. Otherwise `awaited`, if it isn't None, is what has to
+        be made first. Raises OSError when the connection is broken, or when a part can't be had as it was promised."""
         parts = self.parts
         try:
             if self._files or self.size > _JOIN_MAX:
@@ -65,15 +67,20 @@ class SendQueue:
         release(self.parts)
         self.parts.clear()
         self.size = self._files = 0
+        self.awaited = None
 
     def _send_mixed(self, sock: socket.socket) -> bool:
         parts = self.parts
+        self.awaited = None
         pieces = _FILE_PIECES
         while parts:
             if type(parts[0]) in _MEMORY:
                 run, behind = self._memory_run()
                 sent = sock.sendmsg(run, (), _MORE if behind else 0)
                 self._advance(sent)
+            elif type(parts[0]) is ConvertedRecords:
+                if not self._send_converted(sock, parts[0]):
+                    return False
             elif pieces:
                 pieces -= 1
                 self._send_file(sock, parts[0])
@@ -107,6 +114,22 @@ class SendQueue:
             self._files -= 1
             self._sent_of_file = 0
             part.release()
+
+    def _send_converted(self, sock: socket.socket, part: ConvertedRecords) -> bool:
+        """Whether there may be more to send at once."""
+        chunk = part.chunk
+        if chunk:
+            sent = sock.send(chunk)
+            part.taken(sent)
+            self.size -= sent
+        elif not part.finished:
+            self.awaited = part
+            return False
+        if part.finished:
+            self.parts.popleft()
+            self._files -= 1
+            part.release()
+        return True
 
     def _advance(self, sent: int) -> None:
         """Drop `sent` bytes of memory from the front, and the empty pieces behind them."""

@@ -1,12 +1,10 @@
-"""Batches that can't be stored or sent as they came.
+"""Batches that can't be stored as they came.
 
 `validate_and_assign` does what `LogValidator` does with produced batches whose records must be looked at: messages of
 magic 0 and 1 (Produce 0-2), a topic with its own compression.type, compacted topics, validate.records. One append is
 one batch: a plain message set of magic 0 or 1 becomes ONE magic 2 batch, a compressed wrapper another with its codec.
 
-`down_convert` is what Fetch 0-3 get of newer formats (`RecordsUtil.downConvert`, `LazyDownConversionRecords`).
-
-Both cost microseconds per record, so callers run them where the event loop does not wait.
+That costs microseconds per record, so callers run it where the event loop does not wait.
 """
 
 from __future__ import annotations
@@ -16,17 +14,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from pybroker.protocol.compression import DEFAULT_LIMIT, Codec, codec_of, compress
-from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.records import legacy, record
 from pybroker.protocol.records.header import (
     ATTRIBUTES_AT,
-    BATCH_OVERHEAD,
     CONTROL_FLAG,
     CRC_AT,
     LEADER_EPOCH_AT,
     LOG_APPEND_TIME,
     LOG_APPEND_TIME_FLAG,
-    LOG_OVERHEAD,
     MAGIC_V0,
     MAGIC_V1,
     MAGIC_V2,
@@ -62,13 +57,6 @@ class Validated(NamedTuple):
     last_offset: int
     max_timestamp: int
     max_timestamp_offset: int
-
-
-class ConversionFailed(Exception):
-    """A batch after the first can't be converted down: Kafka has begun its answer by then and closes the connection."""
-
-
-# --- on the way in
 
 
 class _Batch(NamedTuple):
@@ -275,65 +263,3 @@ def _describe(
     elif rules.magic < MAGIC_V2 and not codec:
         newest_at = next(header.base_offset for _, header in iter_headers(built) if header.max_timestamp == newest)
     return Validated(memoryview(built), True, last, newest, newest_at)
-
-
-# --- on the way out
-
-
-def down_convert(
-    buf: Buffer, magic: int, size: int | None = None, *, first_offset: int = 0, limit: int = DEFAULT_LIMIT
-) -> bytes:
-    """What a Fetch for messages of `magic` 0 or 1 gets in place of the slice `buf` of a log.
-
-    The answer has `size` bytes (None: as many as the slice), or as many as the first converted batch if that is
-    larger: what is beyond is cut, what is missing is filled with a message that is never complete, which clients drop.
-    Control batches and headers are dropped, as are uncompressed records of newer formats below `first_offset`, the
-    offset asked for. Batches that are old enough are copied. A slice of which nothing is left gives 12 bytes.
-
-    Raises KafkaError for the first batch with anything in it: UNSUPPORTED_COMPRESSION_TYPE if it is zstd, otherwise
-    what is wrong with it. A later zstd batch ends the answer; any other later failure is ConversionFailed.
-    """
-    view = memoryview(buf)
-    promised = len(view) if size is None else size
-    out = bytearray()
-    empty, length = True, 0
-    try:
-        for at, header in iter_headers(view):
-            empty = False
-            out += _down_one(view[at : at + header.size], header, magic, first_offset, limit)
-            length = length or max(promised, len(out))
-            if out and len(out) >= length:
-                break
-    except KafkaError as error:
-        if not out:
-            raise
-        if error.code != Errors.UNSUPPORTED_COMPRESSION_TYPE:
-            raise ConversionFailed(str(error)) from error
-    if not out:
-        length = 0 if empty else LOG_OVERHEAD
-    missing = length - len(out)
-    if missing > 0:
-        out += _OVERFLOW.pack(-1, max(missing + 1, BATCH_OVERHEAD))[:missing]
-        out += bytes(length - len(out))
-    return bytes(memoryview(out)[:length])
-
-
-def _down_one(piece: memoryview, header: BatchHeader, magic: int, first_offset: int, limit: int) -> Buffer:
-    if header.is_control:
-        return b""
-    if header.codec == Codec.ZSTD:
-        raise KafkaError(
-            Errors.UNSUPPORTED_COMPRESSION_TYPE, "Down-conversion of zstandard-compressed batches is not supported"
-        )
-    if header.magic <= magic:
-        return piece
-    if header.magic >= MAGIC_V2:
-        records = record.iter_records(piece, header, limit)
-    else:
-        records = legacy.iter_records(piece, header, limit)
-    if not header.codec:
-        records = (found for found in records if found.offset >= first_offset)
-    return legacy.encode_set(
-        records, magic=magic, codec=header.codec, timestamp_type=header.timestamp_type,
-        log_append_time=header.max_timestamp, limit=limit,
-    )  # fmt: skip

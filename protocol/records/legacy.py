@@ -82,16 +82,28 @@ def _read_bytes(buf: Buffer, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def _unwrap(entry: Buffer, wrapper: BatchHeader, limit: int, check_inner: bool) -> Iterator[Record]:
-    magic = wrapper.magic
+    inner = inner_set(entry, wrapper, limit)
+    last = None
+    for _, header in inner_headers(inner):  # walked twice rather than kept: a small wrapper may hold millions
+        last = header.base_offset
+    yield from inner_records(inner, wrapper, last, check_inner=check_inner)
+
+
+def inner_set(entry: Buffer, wrapper: BatchHeader, limit: int = DEFAULT_LIMIT) -> bytes:
+    """The set that a wrapper holds, decompressed. Raises as iter_records."""
     if wrapper.codec == Codec.ZSTD:
-        raise invalid(f"Invalid wrapper compressionType found in legacy deep record iterator {magic}")
+        raise invalid(f"Invalid wrapper compressionType found in legacy deep record iterator {wrapper.magic}")
     _, value = key_and_value(entry, 0, wrapper)
     if value is None:
-        raise invalid(f"Found invalid compressed record set with null value (magic = {magic})")
-    inner = decompress(wrapper.codec, value, limit, magic=magic)
-    last = None
-    for _, header in _inner_headers(inner):  # walked twice rather than kept: a small wrapper may hold millions
-        last = header.base_offset
+        raise invalid(f"Found invalid compressed record set with null value (magic = {wrapper.magic})")
+    return decompress(wrapper.codec, value, limit, magic=wrapper.magic)
+
+
+def inner_records(
+    inner: bytes, wrapper: BatchHeader, last: int | None, *, check_inner: bool = False
+) -> Iterator[Record]:
+    """The records of a wrapper's set, offsets absolute; `last` is the offset field of its last message."""
+    magic = wrapper.magic
     if last is None:
         raise invalid("Found invalid compressed record set with no inner records")
     base = 0
@@ -103,7 +115,7 @@ def _unwrap(entry: Buffer, wrapper: BatchHeader, limit: int, check_inner: bool) 
             )
         base = wrapper.base_offset - last
     append_time = wrapper.max_timestamp if magic == MAGIC_V1 and wrapper.is_log_append_time else None
-    for index, (at, header) in enumerate(_inner_headers(inner)):
+    for index, (at, header) in enumerate(inner_headers(inner)):
         if header.codec != Codec.NONE:
             raise invalid("Inner messages must not be compressed")
         if header.magic != magic:
@@ -114,7 +126,7 @@ def _unwrap(entry: Buffer, wrapper: BatchHeader, limit: int, check_inner: bool) 
         yield Record(base + header.base_offset, timestamp, *key_and_value(inner, at, header))
 
 
-def _inner_headers(inner: bytes) -> Iterator[tuple[int, BatchHeader]]:
+def inner_headers(inner: bytes) -> Iterator[tuple[int, BatchHeader]]:
     """Like iter_headers, but only magic 0 and 1 may stand inside a wrapper."""
     at, end = 0, len(inner)
     while end - at >= LOG_OVERHEAD:
@@ -165,6 +177,74 @@ def put_crc(buf: bytearray | memoryview, at: int, size: int) -> None:
     UINT32.pack_into(buf, at + LOG_OVERHEAD, crc32(memoryview(buf)[at + 16 : at + size]))
 
 
+class SetBuilder:
+    """Builds a message set of magic 0 or 1, record by record, then `build()`. Headers are dropped.
+
+    With a codec it becomes one wrapper, whose inner offsets in magic 1 count from the first record's. log_append_time:
+    ms, the time of every message where timestamp_type is LOG_APPEND_TIME. UNSUPPORTED_COMPRESSION_TYPE for zstd, which
+    these formats do not know.
+    """
+
+    __slots__ = (
+        "_base", "_codec", "_fixed_time", "_last", "_level", "_limit", "_log_append_time", "_magic", "_newest", "_out",
+        "_timestamp_type",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        magic: int,
+        codec: int = Codec.NONE,
+        level: int | None = None,
+        timestamp_type: int = CREATE_TIME,
+        log_append_time: int = NO_TIMESTAMP,
+        limit: int = DEFAULT_LIMIT,
+    ) -> None:
+        if codec_of(codec) == Codec.ZSTD:
+            raise KafkaError(
+                Errors.UNSUPPORTED_COMPRESSION_TYPE, "Down-conversion of zstandard-compressed batches is not supported"
+            )
+        self._magic = magic
+        self._codec = codec
+        self._level = level
+        self._timestamp_type = timestamp_type
+        self._log_append_time = log_append_time
+        self._limit = limit
+        self._fixed_time = log_append_time if timestamp_type == LOG_APPEND_TIME and not codec else None
+        self._base = None if codec and magic == MAGIC_V1 else 0
+        self._last, self._newest = 0, NO_TIMESTAMP
+        self._out = bytearray()
+
+    def append(self, record: Record) -> None:
+        """Adds a record with its own offset, above the last one's.
+
+        KafkaError: UNKNOWN_SERVER_ERROR, as Kafka, for a timestamp below 0 other than -1; MESSAGE_TOO_LARGE above the
+        limit of bytes.
+        """
+        self._last, timestamp = record.offset, record.timestamp
+        if self._base is None:
+            self._base = record.offset
+        if timestamp < 0 and timestamp != NO_TIMESTAMP:
+            raise KafkaError(Errors.UNKNOWN_SERVER_ERROR, f"Invalid negative timestamp {timestamp}")
+        self._newest = max(self._newest, timestamp)
+        self._out += encode_message(
+            record.offset - self._base, timestamp if self._fixed_time is None else self._fixed_time,
+            record.key, record.value, magic=self._magic, timestamp_type=self._timestamp_type,
+        )  # fmt: skip
+        if len(self._out) > self._limit:
+            raise KafkaError(Errors.MESSAGE_TOO_LARGE, f"A converted message set holds more than {self._limit} bytes")
+
+    def build(self) -> bytearray:
+        """The finished set; empty without records."""
+        if not self._codec or not self._out:
+            return self._out
+        newest = self._log_append_time if self._timestamp_type == LOG_APPEND_TIME else self._newest
+        return encode_message(
+            self._last, newest, None, compress(self._codec, self._out, self._level, magic=self._magic),
+            magic=self._magic, codec=self._codec, timestamp_type=self._timestamp_type,
+        )  # fmt: skip
+
+
 def encode_set(
     records: Iterable[Record],
     *,
@@ -175,39 +255,14 @@ def encode_set(
     log_append_time: int = NO_TIMESTAMP,
     limit: int = DEFAULT_LIMIT,
 ) -> bytearray:
-    """A message set of magic 0 or 1 with the records' own, ascending offsets; headers are dropped.
-
-    With a codec it is one wrapper, and inner offsets in magic 1 count from the first record's. Empty without records.
-    Raises KafkaError: UNKNOWN_SERVER_ERROR, as Kafka, for a timestamp below 0 other than -1;
-    UNSUPPORTED_COMPRESSION_TYPE for zstd, which these formats do not know; MESSAGE_TOO_LARGE above `limit` bytes.
-    """
-    if codec_of(codec) == Codec.ZSTD:
-        raise KafkaError(
-            Errors.UNSUPPORTED_COMPRESSION_TYPE, "Down-conversion of zstandard-compressed batches is not supported"
-        )
-    relative = bool(codec) and magic == MAGIC_V1
-    fixed_time = log_append_time if timestamp_type == LOG_APPEND_TIME and not codec else None
-    out = bytearray()
-    base, last, newest = None, 0, NO_TIMESTAMP
+    """A message set of these records, of ascending offsets. Arguments and errors as SetBuilder's."""
+    builder = SetBuilder(
+        magic=magic, codec=codec, level=level, timestamp_type=timestamp_type, log_append_time=log_append_time,
+        limit=limit,
+    )  # fmt: skip
     for record in records:
-        last, timestamp = record.offset, record.timestamp
-        if base is None:
-            base = last if relative else 0
-        if timestamp < 0 and timestamp != NO_TIMESTAMP:
-            raise KafkaError(Errors.UNKNOWN_SERVER_ERROR, f"Invalid negative timestamp {timestamp}")
-        newest = max(newest, timestamp)
-        out += encode_message(
-            last - base, timestamp if fixed_time is None else fixed_time, record.key, record.value,
-            magic=magic, timestamp_type=timestamp_type,
-        )  # fmt: skip
-        if len(out) > limit:
-            raise KafkaError(Errors.MESSAGE_TOO_LARGE, f"A converted message set holds more than {limit} bytes")
-    if not codec or base is None:
-        return out
-    if timestamp_type == LOG_APPEND_TIME:
-        newest = log_append_time
-    wrapped = compress(codec, out, level, magic=magic)
-    return encode_message(last, newest, None, wrapped, magic=magic, codec=codec, timestamp_type=timestamp_type)
+        builder.append(record)
+    return builder.build()
 
 
 def set_timestamp(buf: bytearray | memoryview, at: int, size: int, timestamp_type: int, timestamp: int) -> None:

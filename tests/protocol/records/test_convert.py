@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pybroker.protocol.compression import Codec, compress
 from pybroker.protocol.errors import Errors, KafkaError
-from pybroker.protocol.records.convert import ConversionFailed, Validated, down_convert, validate_and_assign
+from pybroker.protocol.records.convert import Validated, validate_and_assign
 from pybroker.protocol.records.header import LOG_APPEND_TIME, Buffer, check_crc, iter_headers, read_header
 from pybroker.protocol.records.legacy import encode_message, encode_set
 from pybroker.protocol.records.record import EndTxnMarker, Record, build_batch, end_txn_batch, iter_records
@@ -17,7 +17,6 @@ from .test_record import X, Y, batch_of, raw_record, varint
 
 BY_HAND = recorded()["byHand"]
 FORMATS = {"hand-f0": 0, "hand-f1": 1, "hand-f2": 2}
-ZSTD_MESSAGE = "Down-conversion of zstandard-compressed batches is not supported"
 
 
 def validate(
@@ -51,15 +50,6 @@ def test_produced_by_hand(topic: str) -> None:
         written += done.records
         offset = done.last_offset + 1
     assert written.hex() == BY_HAND["logs"][f"{topic}-0"]
-
-
-@pytest.mark.parametrize("name", BY_HAND["fetched"])
-def test_fetched_by_hand(name: str) -> None:
-    topic, _, version = name.rpartition(" Fetch v")
-    log = bytes.fromhex(BY_HAND["logs"][f"{topic}-0"])
-    magic = 0 if int(version) < 2 else 1 if int(version) < 4 else 2
-    answer = down_convert(log, magic) if magic < FORMATS[topic] else log
-    assert answer.hex() == BY_HAND["fetched"][name]
 
 
 # --- on the way in
@@ -252,86 +242,5 @@ def test_noise_inside_a_batch(noise: bytes, count: int, attributes: int, magic: 
     batch = batch_of(noise, count, attributes=attributes)
     try:
         validate(batch, magic=magic)
-    except KafkaError:
-        pass
-
-
-# --- on the way out
-
-
-def magics(data: bytes) -> list[tuple[int, int, int]]:
-    return [(header.last_offset, header.magic, header.attributes) for _, header in iter_headers(data)]
-
-
-def test_down_conversion_of_a_plain_and_a_gzip_batch() -> None:
-    log = bytes(sample() + sample(Codec.GZIP, 3))
-    for magic in (0, 1):
-        answer = down_convert(log, magic)
-        assert len(answer) == len(log)
-        assert magics(answer)[:3] == [(0, magic, 0), (1, magic, 0), (2, magic, 0)]
-    wide = down_convert(log, 1, 1000)
-    assert magics(wide) == [(0, 1, 0), (1, 1, 0), (2, 1, 0), (5, 1, 1)]
-    assert [each.offset for each in decode_log(wide)] == list(range(6))
-
-
-def test_the_answer_is_cut_or_padded_to_the_promised_size() -> None:
-    log = bytes(sample())
-    whole = down_convert(log, 1)
-    assert len(whole) > len(log)
-    assert down_convert(log, 1, 10) == whole  # the first batch is never cut
-    wide = down_convert(log, 1, len(whole) + 100)
-    assert wide[: len(whole)] == whole
-    assert wide[len(whole) :] == b"\xff" * 8 + (101).to_bytes(4, "big") + bytes(88)
-    assert down_convert(log, 1, len(whole) + 5) == whole + b"\xff" * 5
-    two = bytes(sample() + sample(base=3))
-    assert down_convert(two, 1, len(whole) + 30)[: len(whole)] == whole
-    assert len(down_convert(two, 1, len(whole) + 30)) == len(whole) + 30
-
-
-def test_nothing_left() -> None:
-    marker = bytes(end_txn_batch(EndTxnMarker(True, 1), producer_id=1, producer_epoch=0, timestamp=5))
-    assert down_convert(b"", 0) == b""
-    assert down_convert(marker, 0) == b"\xff" * 8 + (61).to_bytes(4, "big")
-    assert magics(down_convert(marker + sample(base=1), 0))[0] == (1, 0, 0)
-
-
-def test_uncompressed_records_below_the_offset_asked_for_are_dropped() -> None:
-    assert magics(down_convert(bytes(sample()), 1, 300, first_offset=2)) == [(2, 1, 0)]
-    packed = down_convert(bytes(sample(Codec.GZIP)), 1, 300, first_offset=2)
-    assert [each.offset for each in decode_log(packed)] == [0, 1, 2]
-
-
-def test_log_append_time_goes_down_too() -> None:
-    log = bytes(sample(timestamp_type=LOG_APPEND_TIME, log_append_time=77))
-    assert [each.timestamp for each in decode_log(down_convert(log, 1, 500))] == [77, 77, 77]
-
-
-def test_zstd() -> None:
-    zstd = sample(Codec.ZSTD, 3)
-    with pytest.raises(KafkaError, match=ZSTD_MESSAGE) as caught:
-        down_convert(bytes(zstd), 1)
-    assert caught.value.code == Errors.UNSUPPORTED_COMPRESSION_TYPE
-    answer = down_convert(bytes(sample() + zstd), 1, 500)
-    assert (len(magics(answer)), len(answer)) == (3, 500)
-
-
-def test_a_negative_timestamp() -> None:
-    bad = batch_of(X, 1, base_timestamp=-5)
-    with pytest.raises(KafkaError, match="Invalid negative timestamp -5"):
-        down_convert(bad, 0)
-    with pytest.raises(ConversionFailed, match="Invalid negative timestamp -5"):
-        down_convert(bytes(sample() + bad), 0, 1000)
-
-
-def test_a_batch_that_is_old_enough_is_copied() -> None:
-    old = bytes(encode_set([Record(0, 5, b"k", b"v")], magic=0))
-    assert down_convert(old, 1) == old
-    assert down_convert(old, 0) == old
-
-
-@given(st.binary(max_size=60), st.integers(0, 3), st.integers(0, 7), st.sampled_from([0, 1]))
-def test_noise_going_down(noise: bytes, count: int, attributes: int, magic: int) -> None:
-    try:
-        down_convert(batch_of(noise, count, attributes=attributes), magic)
     except KafkaError:
         pass
