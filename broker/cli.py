@@ -23,6 +23,8 @@ FAILED = 1
 # Command → (help, module with `add_arguments`, which sets `run`): imported only for its own command.
 COMMANDS = {
     "metadata": ("save the embedded metadata store, or make it from a cluster's", "pybroker.broker.metadata_commands"),
+    "cluster": ("run several brokers and a ZooKeeper on this machine", "pybroker.broker.cluster.command"),
+    "health": ("ask whether a broker is fit to serve", "pybroker.broker.health_command"),
     "log": ("look at log directories, and bring them into order", "pybroker.broker.log_commands"),
 }
 

@@ -2,7 +2,8 @@
 
 It tries controlled.shutdown.max.retries times, with pauses of controlled.shutdown.retry.backoff.ms, and then stops
 whatever remains, as Apache Kafka does (KafkaServer.controlledShutdown). The broker serves on meanwhile: that is how it
-hears of the new leaders.
+hears of the new leaders. Other than Kafka it does not wait for what can't come: where no other broker lives it stops at
+once, and a controller that is elected meanwhile is asked at once.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ from pybroker.protocol.messages.controlled_shutdown import ControlledShutdownReq
 
 logger = logging.getLogger(__name__)
 
+LOOK_SECONDS = 0.05  # between looks at who is the controller
 VERSION = 3  # since release 2.4, whatever inter.broker.protocol.version says
 
 
 async def hand_over(broker_id: int, config: BrokerConfig, cache: MetadataCache, controller: Controller) -> bool:
     """Whether all that others can lead is led by them now."""
     attempts = config.int("controlled.shutdown.max.retries")
+    if not set(cache.brokers) - {broker_id}:
+        logger.info("No other broker is there to lead what this one leads")
+        return False
     for attempt in range(attempts):
+        asked = controller.controller_id
         try:
             remaining = await _ask(broker_id, config, cache, controller)
         except (OSError, KafkaError) as error:
@@ -36,16 +42,24 @@ async def hand_over(broker_id: int, config: BrokerConfig, cache: MetadataCache, 
                 return True
             logger.warning("Nobody else can lead %s", ", ".join(remaining[:10]))
         if attempt + 1 < attempts:
-            await asyncio.sleep(config.int("controlled.shutdown.retry.backoff.ms") / 1000)
+            await _pause(config.int("controlled.shutdown.retry.backoff.ms") / 1000, controller, asked)
     logger.warning("The broker stops without having handed everything over")
     return False
+
+
+async def _pause(seconds: float, controller: Controller, asked: int) -> None:
+    """Between attempts; ends early when another controller is elected than the one that was asked."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while loop.time() < end and controller.controller_id in (asked, -1):
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _ask(broker_id: int, config: BrokerConfig, cache: MetadataCache, controller: Controller) -> list[str]:
     """What remains. Raises OSError and KafkaError."""
     if controller.is_active:
         return [str(at) for at in await controller.announce_shutdown(broker_id, controller.broker_epoch)]
-    endpoint = cache.endpoint(cache.controller_id, config.inter_broker_listener)
+    endpoint = cache.endpoint(controller.controller_id, config.inter_broker_listener)
     if endpoint is None:
         raise ConnectionError("no controller is known")
     connection = BrokerConnection(

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.broker.cluster.process import StartFailed
 from tests.faults.writers import Writer, check, wrote
-from tests.support.broker import BrokerProcess, StartFailed
+from tests.support.broker import BrokerProcess
 
 STORAGE_ERROR, OUT_OF_ORDER_SEQUENCE_NUMBER = 56, 45
 MEGABYTES = 24

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.integration.test_two_brokers import metadata, produce
 from tests.support.broker import BrokerProcess, wait_until
+from tests.support.local_cluster import OurCluster
 from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.timeout(180)
@@ -19,19 +19,11 @@ TOPIC = "moves"
 
 
 @pytest.fixture
-def brokers(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[dict[int, BrokerProcess]]:
+def brokers(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[OurCluster]:
     """1 is the controller."""
-    made = {}
-    with ExitStack() as stack:
-        for broker_id in (1, 2, 3):
-            settings = {
-                "zookeeper.connect": f"{zookeeper.address}/moves{tmp_path}",
-                "zookeeper.session.timeout.ms": 6000,
-                "broker.id": broker_id,
-                "controlled.shutdown.retry.backoff.ms": 200,
-            }
-            made[broker_id] = stack.enter_context(BrokerProcess(tmp_path / f"b{broker_id}", settings))
-        yield made
+    settings = {"controlled.shutdown.retry.backoff.ms": 200}
+    with OurCluster(f"{zookeeper.address}/moves{tmp_path}", tmp_path, settings) as cluster:
+        yield cluster
 
 
 def partition(broker: BrokerProcess) -> dict[str, Any]:
@@ -48,12 +40,12 @@ def reassign(broker: BrokerProcess, replicas: list[int] | None) -> int:
     return code
 
 
-def test_a_partition_moves_and_its_leader_leaves(brokers: dict[int, BrokerProcess], tmp_path: Path) -> None:
+def test_a_partition_moves_and_its_leader_leaves(brokers: OurCluster, tmp_path: Path) -> None:
     with brokers[1].client() as client:
         assignment = [{"PartitionIndex": 0, "BrokerIds": [1, 2]}]
         topic = {"Name": TOPIC, "NumPartitions": -1, "ReplicationFactor": -1, "Assignments": assignment, "Configs": []}
         client.call("CreateTopics", 5, {"Topics": [topic], "TimeoutMs": 10000})
-    for broker in brokers.values():
+    for broker in brokers:
         wait_until(lambda broker=broker: partition(broker).get("LeaderId") == 1, 20, "the leader")
     produce(brokers[2].address, TOPIC, 0, [b"before %d" % each for each in range(100)])
 
@@ -61,7 +53,7 @@ def test_a_partition_moves_and_its_leader_leaves(brokers: dict[int, BrokerProces
     wait_until(lambda: partition(brokers[2])["ReplicaNodes"] == [3, 2], 30, "the new replicas")
     wait_until(lambda: partition(brokers[2])["LeaderId"] == 3, 20, "the new leader")
     assert reassign(brokers[1], None) == 85  # it is over
-    wait_until(lambda: not list((tmp_path / "b1").glob(f"{TOPIC}-0")), 20, "the old replica to go")
+    wait_until(lambda: not list((tmp_path / "broker-1").glob(f"{TOPIC}-0")), 20, "the old replica to go")
     produce(brokers[2].address, TOPIC, 0, [b"after %d" % each for each in range(100)])
     wait_until(lambda: sorted(partition(brokers[2])["IsrNodes"]) == [2, 3], 20, "both in sync")
 

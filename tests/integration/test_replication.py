@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -13,7 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.broker import BrokerProcess, wait_until
+from tests.support.broker import wait_until
+from tests.support.local_cluster import OurCluster
 from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.timeout(240)
@@ -23,37 +23,29 @@ SESSION_MS = 2000
 
 
 @pytest.fixture
-def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[dict[int, BrokerProcess]]:
-    brokers = {}
-    with ExitStack() as stack:
-        for broker_id in BROKERS:
-            settings = {
-                "zookeeper.connect": f"{zookeeper.address}/replication{tmp_path}",
-                "zookeeper.session.timeout.ms": SESSION_MS,
-                "broker.id": broker_id,
-                "broker.rack": f"rack{broker_id}",
-                "default.replication.factor": 3,
-                "replica.lag.time.max.ms": 4000,
-                "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-            }
-            brokers[broker_id] = stack.enter_context(BrokerProcess(tmp_path / f"b{broker_id}", settings))
-        yield brokers
+def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[OurCluster]:
+    settings = {
+        "zookeeper.session.timeout.ms": SESSION_MS,
+        "default.replication.factor": 3,
+        "replica.lag.time.max.ms": 4000,
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    }
+    racks = {broker_id: {"broker.rack": f"rack{broker_id}"} for broker_id in BROKERS}
+    where = f"{zookeeper.address}/replication{tmp_path}"
+    with OurCluster(where, tmp_path, settings, ids=BROKERS, own=racks) as made:
+        yield made
 
 
-def bootstrap(cluster: dict[int, BrokerProcess]) -> str:
-    return ",".join(broker.address for broker in cluster.values() if broker.process is not None)
+def admin(cluster: OurCluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap})
 
 
-def admin(cluster: dict[int, BrokerProcess]) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap(cluster)})
-
-
-def states(cluster: dict[int, BrokerProcess]) -> dict[int, Any]:
+def states(cluster: OurCluster) -> dict[int, Any]:
     found = admin(cluster).list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
     return dict(found)
 
 
-def make_topic(cluster: dict[int, BrokerProcess]) -> None:
+def make_topic(cluster: OurCluster) -> None:
     topic = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
     client = admin(cluster)
     for future in client.create_topics([topic]).values():
@@ -61,7 +53,7 @@ def make_topic(cluster: dict[int, BrokerProcess]) -> None:
     wait_until(lambda: in_sync(cluster), what="all replicas in sync")
 
 
-def in_sync(cluster: dict[int, BrokerProcess]) -> bool:
+def in_sync(cluster: OurCluster) -> bool:
     found = states(cluster)
     return len(found) == PARTITIONS and all(sorted(each.isrs) == list(BROKERS) for each in found.values())
 
@@ -69,10 +61,10 @@ def in_sync(cluster: dict[int, BrokerProcess]) -> bool:
 class Writer:
     """Produces numbered records with acks=all and idempotence until stopped; remembers those acknowledged."""
 
-    def __init__(self, cluster: dict[int, BrokerProcess]) -> None:
+    def __init__(self, cluster: OurCluster) -> None:
         self.acknowledged: list[tuple[int, int, bytes]] = []  # partition, offset, value
         self._producer = Producer({
-            "bootstrap.servers": bootstrap(cluster), "acks": "all", "enable.idempotence": True, "linger.ms": 2,
+            "bootstrap.servers": cluster.bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 2,
             "topic.metadata.refresh.interval.ms": 1000,
         })  # fmt: skip
         self._stop = Event()
@@ -100,8 +92,8 @@ class Writer:
             self.acknowledged.append((message.partition(), message.offset(), message.value()))
 
 
-def read_all(cluster: dict[int, BrokerProcess], **settings: Any) -> dict[tuple[int, int], bytes]:
-    consumer = Consumer({"bootstrap.servers": bootstrap(cluster), "group.id": "none", **settings})
+def read_all(cluster: OurCluster, **settings: Any) -> dict[tuple[int, int], bytes]:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "none", **settings})
     ends = {}
     for index in range(PARTITIONS):
         first, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, index), 20)
@@ -117,14 +109,14 @@ def read_all(cluster: dict[int, BrokerProcess], **settings: Any) -> dict[tuple[i
     return found
 
 
-def log_bytes(cluster: dict[int, BrokerProcess], index: int) -> list[bytes]:
+def log_bytes(cluster: OurCluster, index: int) -> list[bytes]:
     return [
         b"".join(path.read_bytes() for path in sorted((broker.data_dir / f"{TOPIC}-{index}").glob("*.log")))
-        for broker in cluster.values()
+        for broker in cluster
     ]
 
 
-def test_what_was_acknowledged_outlives_kills_of_leaders(cluster: dict[int, BrokerProcess]) -> None:
+def test_what_was_acknowledged_outlives_kills_of_leaders(cluster: OurCluster) -> None:
     make_topic(cluster)
     with Writer(cluster) as writer:
         for _ in range(3):
@@ -145,7 +137,7 @@ def test_what_was_acknowledged_outlives_kills_of_leaders(cluster: dict[int, Brok
         wait_until(lambda index=index: len(set(log_bytes(cluster, index))) == 1, what="replicas of the same bytes")
 
 
-def test_consumers_read_from_the_replica_in_their_rack(cluster: dict[int, BrokerProcess]) -> None:
+def test_consumers_read_from_the_replica_in_their_rack(cluster: OurCluster) -> None:
     make_topic(cluster)
     with Writer(cluster) as writer:
         wait_until(lambda: len(writer.acknowledged) > 500, what="records")
@@ -154,7 +146,7 @@ def test_consumers_read_from_the_replica_in_their_rack(cluster: dict[int, Broker
         assert all(found[index, offset] == value for index, offset, value in writer.acknowledged)
 
 
-def test_deleted_records_are_gone_at_every_replica(cluster: dict[int, BrokerProcess]) -> None:
+def test_deleted_records_are_gone_at_every_replica(cluster: OurCluster) -> None:
     make_topic(cluster)
     with Writer(cluster) as writer:
         wait_until(lambda: len(writer.acknowledged) > 500, what="records")

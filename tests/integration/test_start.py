@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker import BrokerProcess, StartFailed, broker_environment, wait_until
+from pybroker.broker.cluster.process import StartFailed
+from tests.support.broker import BrokerProcess, broker_environment, wait_until
 from tests.support.records import batch, headers
 
 COMMAND = [sys.executable, "-m", "pybroker"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.support.broker import BrokerProcess, wait_until
+from tests.support.local_cluster import OurCluster
 from tests.support.records import batch
 from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.timeout(180)
 
 NOT_CONTROLLER, LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER = 41, 5, 6
-
-Pair = dict[int, BrokerProcess]
 
 
 @pytest.fixture
@@ -29,21 +27,17 @@ def chroot(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def pair(zookeeper: ZooKeeperServer, tmp_path: Path, chroot: str, request: pytest.FixtureRequest) -> Iterator[Pair]:
+def pair(
+    zookeeper: ZooKeeperServer, tmp_path: Path, chroot: str, request: pytest.FixtureRequest
+) -> Iterator[OurCluster]:
     """Brokers 1, the controller, and 2; the parameter is their inter.broker.protocol.version."""
-    brokers = {}
-    with ExitStack() as stack:
-        for broker_id in (1, 2):
-            settings = {
-                "zookeeper.connect": f"{zookeeper.address}{chroot}",
-                "zookeeper.session.timeout.ms": 2000,
-                "broker.id": broker_id,
-                "offsets.topic.replication.factor": 1,
-                "group.initial.rebalance.delay.ms": 0,
-                "inter.broker.protocol.version": getattr(request, "param", "3.9"),
-            }
-            brokers[broker_id] = stack.enter_context(BrokerProcess(tmp_path / f"b{broker_id}", settings))
-        yield brokers
+    settings = {
+        "zookeeper.session.timeout.ms": 2000,
+        "offsets.topic.replication.factor": 1,
+        "inter.broker.protocol.version": getattr(request, "param", "3.9"),
+    }
+    with OurCluster(f"{zookeeper.address}{chroot}", tmp_path, settings, count=2) as cluster:
+        yield cluster
 
 
 def metadata(broker: BrokerProcess, *topics: str) -> dict[str, Any]:
@@ -59,12 +53,12 @@ def leaders(broker: BrokerProcess, topic: str) -> dict[int, int]:
     return known if len(known) == len(found["Partitions"]) else {}
 
 
-def make_topic(pair: Pair, topic: str, partitions: int, **config: str) -> dict[int, int]:
+def make_topic(pair: OurCluster, topic: str, partitions: int, **config: str) -> dict[int, int]:
     """Made over broker 2; the leaders, when both brokers know them."""
     named = NewTopic(topic, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
     admin = AdminClient({"bootstrap.servers": pair[2].address})
     admin.create_topics([named])[topic].result(30)
-    for broker in pair.values():
+    for broker in pair:
         wait_until(lambda broker=broker: len(leaders(broker, topic)) == partitions, 20, "the leaders")
     return leaders(pair[2], topic)
 
@@ -89,9 +83,9 @@ def consume(address: str, topic: str, partition: int, count: int) -> list[bytes 
         consumer.close()
 
 
-def test_both_know_both(pair: Pair) -> None:
-    ports = {broker_id: broker.port for broker_id, broker in pair.items()}
-    for broker in pair.values():
+def test_both_know_both(pair: OurCluster) -> None:
+    ports = {broker_id: broker.port for broker_id, broker in pair.brokers.items()}
+    for broker in pair:
         known = wait_until(lambda broker=broker: both(broker), 20, "both brokers")
         assert {each["NodeId"]: each["Port"] for each in known["Brokers"]} == ports
         assert known["ControllerId"] == 1
@@ -103,7 +97,7 @@ def both(broker: BrokerProcess) -> dict[str, Any] | None:
 
 
 @pytest.mark.parametrize("pair", ["3.9-IV0", "2.8", "2.6"], indirect=True)
-def test_partitions_are_spread_and_served_where_they_lie(pair: Pair) -> None:
+def test_partitions_are_spread_and_served_where_they_lie(pair: OurCluster) -> None:
     found = make_topic(pair, "spread", 4)
     assert sorted(found.values()) == [1, 1, 2, 2]
     assert leaders(pair[1], "spread") == found
@@ -111,7 +105,7 @@ def test_partitions_are_spread_and_served_where_they_lie(pair: Pair) -> None:
         values = [b"%d-%d" % (partition, number) for number in range(50)]
         produce(pair[1].address, "spread", partition, values)
         assert consume(pair[2].address, "spread", partition, 50) == values
-        for broker_id, broker in pair.items():
+        for broker_id, broker in pair.brokers.items():
             assert (broker.data_dir / f"spread-{partition}").is_dir() == (broker_id == leader)
             if broker_id != leader:
                 with broker.client() as client:
@@ -120,24 +114,24 @@ def test_partitions_are_spread_and_served_where_they_lie(pair: Pair) -> None:
 
 
 def test_settings_of_a_topic_are_known_to_who_did_not_make_it(
-    pair: Pair, zookeeper: ZooKeeperServer, chroot: str
+    pair: OurCluster, zookeeper: ZooKeeperServer, chroot: str
 ) -> None:
     make_topic(pair, "set", 2, retention_ms="7777777")
-    for broker in pair.values():
+    for broker in pair:
         assert retention(broker, "set") == "7777777"
     with pair[1].client() as client:
         config = [{"Name": "retention.ms", "ConfigOperation": 0, "Value": "8888888"}]
         asked = {"ResourceType": 2, "ResourceName": "set", "Configs": config}
         client.call("IncrementalAlterConfigs", 1, {"Resources": [asked]})
-    for broker in pair.values():
+    for broker in pair:
         wait_until(lambda broker=broker: retention(broker, "set") == "8888888", 20, "the change")
     admin = AdminClient({"bootstrap.servers": pair[2].address})
     admin.delete_topics(["set"])["set"].result(30)
-    for broker in pair.values():
+    for broker in pair:
         wait_until(lambda broker=broker: not metadata(broker)["Topics"], 20, "the deletion")
     wait_until(lambda: "/brokers/topics/set" not in zookeeper.tree(chroot), 20, "the end of the deletion")
     make_topic(pair, "set", 2)
-    for broker in pair.values():
+    for broker in pair:
         assert retention(broker, "set") == "604800000"
 
 
@@ -148,7 +142,7 @@ def retention(broker: BrokerProcess, topic: str) -> str:
     return str(described["Configs"][0]["Value"])
 
 
-def test_only_the_controller_makes_topics_and_deletes_them(pair: Pair) -> None:
+def test_only_the_controller_makes_topics_and_deletes_them(pair: OurCluster) -> None:
     make_topic(pair, "there", 1)
     with pair[2].client() as client:
         (created,) = client.call("CreateTopics", 5, creation("t"))["Topics"]
@@ -170,20 +164,20 @@ def creation(topic: str) -> dict[str, Any]:
     return {"Topics": [{"Name": topic, "NumPartitions": 1, "ReplicationFactor": 1}], "timeoutMs": 5000}
 
 
-def test_any_broker_makes_a_topic_that_is_asked_for(pair: Pair) -> None:
+def test_any_broker_makes_a_topic_that_is_asked_for(pair: OurCluster) -> None:
     (first,) = metadata(pair[2], "automatic")["Topics"]
     assert first["ErrorCode"] in (LEADER_NOT_AVAILABLE, 0)
-    for broker in pair.values():
+    for broker in pair:
         wait_until(lambda broker=broker: len(leaders(broker, "automatic")) == 1, 20, "the topic")
     produce(pair[1].address, "automatic", 0, [b"x"])
     assert consume(pair[2].address, "automatic", 0, 1) == [b"x"]
 
 
-def test_a_group_finds_its_coordinator_over_either(pair: Pair) -> None:
+def test_a_group_finds_its_coordinator_over_either(pair: OurCluster) -> None:
     make_topic(pair, "grouped", 4)
     for partition in range(4):
         produce(pair[1].address, "grouped", partition, [b"a", b"b"])
-    for broker in pair.values():
+    for broker in pair:
         consumer = Consumer(
             {"bootstrap.servers": broker.address, "group.id": f"of-{broker.port}", "auto.offset.reset": "earliest"}
         )
@@ -201,17 +195,19 @@ def take(consumer: Consumer, got: list[bytes | None]) -> list[bytes | None]:
     return got
 
 
-def test_producer_ids_are_never_the_same(pair: Pair) -> None:
+def test_producer_ids_are_never_the_same(pair: OurCluster) -> None:
     asked = {"TransactionalId": None, "TransactionTimeoutMs": 60000, "ProducerId": -1, "ProducerEpoch": -1}
     given = []
-    for broker in pair.values():
+    for broker in pair:
         with broker.client() as client:
             given += [client.call("InitProducerId", 3, asked)["ProducerId"] for _ in range(3)]
     assert len(set(given)) == 6
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_the_other_takes_over_as_controller(pair: Pair, zookeeper: ZooKeeperServer, chroot: str, how: str) -> None:
+def test_the_other_takes_over_as_controller(
+    pair: OurCluster, zookeeper: ZooKeeperServer, chroot: str, how: str
+) -> None:
     found = make_topic(pair, "moved", 2)
     here = next(partition for partition, leader in found.items() if leader == 2)
     gone = 1 - here

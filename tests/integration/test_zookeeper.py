@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.broker import BrokerProcess, StartFailed, broker_environment, wait_until
+from pybroker.broker.cluster.process import StartFailed
+from tests.support.broker import BrokerProcess, broker_environment, wait_until
 from tests.support.clients import ConfluentKafka, Sent
 from tests.support.wire import WireClient
 from tests.support.zookeeper import ZooKeeperServer

@@ -6,9 +6,7 @@ import json
 import os
 import random
 import re
-import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -16,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pybroker.broker.cluster.process import ChildProcess
 from tests.support.wire import WireClient
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,10 +22,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CRASH = re.compile(
     r"Traceback \(most recent call last\)|was never retrieved|was never awaited|Exception ignored in|Segmentation fault"
 )
-
-
-class StartFailed(Exception):
-    """The process ended, or was not ready in time; holds what it wrote."""
 
 
 def broker_environment() -> dict[str, str]:
@@ -48,10 +43,10 @@ def free_port() -> int:
                 continue
 
 
-class BrokerProcess:
+class BrokerProcess(ChildProcess):
     """A broker with its data in data_dir, on a free port (or `port`; 0 lets the system choose).
 
-    start() on entering the context, stop() on leaving it.
+    start() on entering the context, stop() on leaving it: a broker that hangs is killed and fails the test.
     Its own output goes to data_dir/../<name>.out, over restarts. Leaving the context fails the test when the log
     shows a traceback, unless allow_traceback.
     """
@@ -73,38 +68,28 @@ class BrokerProcess:
         self.allow_traceback = allow_traceback
         self.wanted_port, self.port, self.host = free_port() if port is None else port, 0, "127.0.0.1"
         self.ready: dict[str, Any] = {}
-        self.output = self.data_dir.parent / f"{self.data_dir.name}.out"
+        super().__init__(self.data_dir.parent / f"{self.data_dir.name}.out")
         self.ready_file = self.data_dir.parent / f"{self.data_dir.name}.ready"
-        self.process: subprocess.Popen[bytes] | None = None
         self.start_seconds = 0.0
 
     # life
     def start(self) -> BrokerProcess:
-        assert self.process is None, "already running"
-        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
-        self.ready_file.unlink(missing_ok=True)
         began = time.monotonic()
-        with self.output.open("ab") as output:
-            self.process = subprocess.Popen(
-                self.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=self.data_dir.parent,
-                env=broker_environment() | self.environment,
-            )
-        while not self.ready_file.exists():
-            if (code := self.process.poll()) is not None:
-                self.process = None
-                raise StartFailed(f"exit code {code}:\n{self.log_text()[-4000:]}")
-            if time.monotonic() - began > self.start_timeout:
-                self.kill()
-                raise StartFailed(f"not ready after {self.start_timeout} s:\n{self.log_text()[-4000:]}")
-            time.sleep(0.005)
+        self.begin()
+        self.wait_ready(self.start_timeout)
         self.start_seconds = time.monotonic() - began
         self.ready = json.loads(self.ready_file.read_text())
         self.host, self.port = self.ready["host"], self.ready["port"]
         return self
+
+    def begin(self) -> None:
+        self.ready_file.unlink(missing_ok=True)
+        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        self.spawn(self.command(), cwd=self.data_dir.parent, env=broker_environment() | self.environment)
+
+    @property
+    def serving(self) -> bool:
+        return self.ready_file.exists()
 
     def command(self) -> list[str]:
         command = [sys.executable, "-m", "pybroker", "start", *self.arguments, "--port", str(self.wanted_port)]
@@ -112,30 +97,6 @@ class BrokerProcess:
         for key, value in self.overrides.items():
             command += ["--override", f"{key}={value}"]
         return command
-
-    def stop(self, timeout: float = 30) -> int:
-        """SIGTERM, then wait; the exit code. A broker that hangs is killed and fails the test."""
-        if self.process is None:
-            return 0
-        self.process.send_signal(signal.SIGTERM)
-        return self.wait(timeout)
-
-    def wait(self, timeout: float = 30) -> int:
-        assert self.process is not None
-        try:
-            code = self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise AssertionError(f"no shutdown within {timeout} s:\n{self.log_text()[-4000:]}") from None
-        self.process = None
-        return code
-
-    def kill(self) -> None:
-        """SIGKILL, as a crash."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
 
     def restart(self, *, kill: bool = False) -> BrokerProcess:
         """Stops (or kills) and starts again on the same port and data."""
@@ -158,19 +119,11 @@ class BrokerProcess:
 
     # looking at it
     @property
-    def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
-
-    @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
     def client(self, **options: Any) -> WireClient:
         return WireClient(self.host, self.port, **options)
-
-    def log_text(self) -> str:
-        return self.output.read_text(errors="replace") if self.output.exists() else ""
 
     def check_log(self) -> None:
         """Fails when the log shows a traceback."""

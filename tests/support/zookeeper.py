@@ -1,17 +1,14 @@
 """A real ZooKeeper for tests: a Java process of its own, on a free port.
 
-The jars are those of a ZooKeeper installed on this machine ($PYBROKER_ZOOKEEPER_JARS, /usr/share/java, or
-$ZOOKEEPER_HOME/lib), else those of Apache Kafka (tests.support.java). Where neither is there, need_zookeeper() skips
-the test and says so; with CI set in the environment it fails.
+The jars are those of $PYBROKER_ZOOKEEPER_JARS, of a ZooKeeper installed on this machine as `pybroker cluster up` finds
+it, else those of Apache Kafka (tests.support.java). Where none is there, need_zookeeper() skips the test and says so;
+with CI set in the environment it fails.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import subprocess
-import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -20,27 +17,23 @@ from typing import Any
 
 import pytest
 
+from pybroker.broker.cluster import zookeeper
+from pybroker.broker.cluster.process import ChildProcess
 from tests.support import java
 
-MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 START_SECONDS = 60
 
 
 @cache
 def class_path() -> str:
     """For `java -cp`. RuntimeError says what stands in the way."""
-    if shutil.which("java") is None:
-        raise RuntimeError("Java is missing")
-    home = os.environ.get("ZOOKEEPER_HOME")
-    for folder in (os.environ.get("PYBROKER_ZOOKEEPER_JARS"), home and f"{home}/lib"):
-        if folder and list(Path(folder).glob("zookeeper-[0-9]*.jar")):
-            return f"{folder}/*"
-    debian = Path("/usr/share/java")
-    if (debian / "zookeeper.jar").exists():
-        # Its manifest names the other jars, but not all that TLS and the log need.
-        more = ("netty-codec.jar", "netty-resolver.jar", "netty-transport-native-unix-common.jar", "slf4j-simple.jar")
-        return os.pathsep.join(str(debian / name) for name in ("zookeeper.jar", *more))
-    return f"{java.jars('3.9.2')}/*"
+    folder = os.environ.get("PYBROKER_ZOOKEEPER_JARS")
+    if folder and list(Path(folder).glob(zookeeper.JARS)):
+        return f"{folder}/*"
+    try:
+        return zookeeper.class_path()
+    except zookeeper.NoZooKeeper:
+        return f"{java.jars('3.9.2')}/*"
 
 
 def need_zookeeper() -> None:
@@ -58,7 +51,7 @@ def free_port() -> int:
         return port
 
 
-class ZooKeeperServer:
+class ZooKeeperServer(ChildProcess):
     """One standalone server; start() on entering, stop() on leaving the context. `settings` go into its zoo.cfg,
     `properties` are the JVM's."""
 
@@ -69,18 +62,23 @@ class ZooKeeperServer:
         settings: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__(directory / "zookeeper.out")
         self.directory = directory
         self.settings = dict(settings or {})
         self.properties = dict(properties or {})
         self.port = free_port()
         self.secure_port = 0
-        self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> ZooKeeperServer:
+        self.begin()
+        self.wait_ready(START_SECONDS)
+        return self
+
+    def begin(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = {
             "dataDir": str(self.directory / "data"),
@@ -96,40 +94,15 @@ class ZooKeeperServer:
         } | self.settings
         file = self.directory / "zoo.cfg"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        command = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        command += [f"-D{name}={value}" for name, value in self.properties.items()]
-        with (self.directory / "zookeeper.out").open("ab") as output:
-            self.process = subprocess.Popen(
-                [*command, "-cp", class_path(), MAIN, str(file)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=self.directory,
-            )
-        try:
-            self._wait_until_up(self.process)
-        except BaseException:
-            self.stop()
-            raise
-        return self
+        self.spawn(zookeeper.command(class_path(), file, self.properties), cwd=self.directory)
 
-    def _wait_until_up(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while self.command("srvr") is None:
-            assert process.poll() is None, f"ZooKeeper ended: {self.log_text()[-3000:]}"
-            assert time.monotonic() < deadline, f"ZooKeeper is not up: {self.log_text()[-3000:]}"
-            time.sleep(0.02)
+    @property
+    def serving(self) -> bool:
+        return self.command("srvr") is not None
 
     def command(self, word: str) -> str | None:
         """The answer to a four-letter command, None while the server does not serve."""
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), 5) as connection:
-                connection.sendall(word.encode())
-                answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
-        except OSError:
-            return None
-        return answer if answer and "not currently serving" not in answer else None
+        return zookeeper.ask("127.0.0.1", self.port, word)
 
     def client(self) -> Any:
         """A started kazoo client of the test's own; stop() and close() it."""
@@ -160,15 +133,10 @@ class ZooKeeperServer:
             client.stop()
             client.close()
 
-    def stop(self) -> None:
+    def stop(self, timeout: float = 0) -> int:
         """At once: what ZooKeeper has answered is on its disk."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-
-    def log_text(self) -> str:
-        return (self.directory / "zookeeper.out").read_text(errors="replace")
+        self.kill()
+        return 0
 
     def __enter__(self) -> ZooKeeperServer:
         return self.start()
