@@ -40,6 +40,7 @@ from pybroker.controller.configs import ConfigRepository
 from pybroker.controller.controller import Controller, Rebalance
 from pybroker.controller.producer_ids import ProducerIds
 from pybroker.controller.registration import RegistrationError, prepare_store
+from pybroker.controller.state import Abilities
 from pybroker.controller.store import MetadataStore, StoreError
 from pybroker.controller.topics import TopicWriter
 from pybroker.protocol.clock import SystemClock
@@ -197,6 +198,7 @@ class Broker:
     def _services(self, broker_id: int, cluster_id: str, configs: ConfigRepository, logs: LogManager) -> Services:
         assert self.store is not None
         config = self.config
+        versions = inter_broker_versions(config.str("inter.broker.protocol.version"))
         cache = MetadataCache(cluster_id, broker_id)
         replicas = ReplicaManager(broker_id, logs, self.clock, cache.partition, configs.topic)
         prefer = None
@@ -233,7 +235,7 @@ class Broker:
             reader_threads=self.readers,
             workshop=Workshop(self.readers),
             metadata_cache=cache,
-            topics=TopicWriter(self.store, cache, config, configs),
+            topics=TopicWriter(self.store, cache, config, configs, topic_ids=versions.topic_ids),
             configs=configs,
             producer_ids=ProducerIds(self.store, broker_id),
             coordination=Coordination(replicas, self.loop, build_groups),
@@ -244,12 +246,13 @@ class Broker:
             return LogConfig.from_broker(self.config, services.configs.topic(topic)).unclean_leader_election_enable
 
         config = self.config
+        versions = inter_broker_versions(config.str("inter.broker.protocol.version"))
         channels = self.channels = BrokerChannels(
             services.broker_id,
             services.orders,
             lambda broker_id: services.controller.broker(broker_id),
             config.inter_broker_listener,
-            inter_broker_versions(config.str("inter.broker.protocol.version")),
+            versions,
             self.loop,
             config.int("controller.socket.timeout.ms"),
         )
@@ -261,6 +264,7 @@ class Broker:
             clock=self.clock,
             unclean_election_allowed=unclean_allowed,
             rebalance=_rebalance(config),
+            abilities=Abilities(versions.topic_ids, versions.alter_partition, versions.leader_recovery),
         )
 
     async def _broker_id(self, logs: LogManager) -> int:

@@ -8,6 +8,7 @@ from pybroker.protocol.errors import Errors
 from pybroker.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from pybroker.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from pybroker.protocol.types import TopicPartition
+from pybroker.protocol.uuids import ZERO_UUID
 
 Partitions = tuple[TopicPartition, ...]
 
@@ -34,11 +35,13 @@ def deletions(request: StopReplicaRequest, response: StopReplicaResponse) -> Res
 
 def servings(request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> Results:
     """Partitions that the broker serves, and those in a failed log directory. Answers up to version 4 name them, later
-    ones give topic ids."""
+    ones give topic ids; topics without one come in the request's order, as only this broker itself answers so."""
     names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
-    errors = [(each.topic_name, each) for each in response.partition_errors] + [
-        (names.get(topic.topic_id, ""), each) for topic in response.topics for each in topic.partition_errors
-    ]
+    without_id = iter([topic.topic_name for topic in request.topic_states if topic.topic_id == ZERO_UUID])
+    errors = [(each.topic_name, each) for each in response.partition_errors]
+    for topic in response.topics:
+        name = next(without_id, "") if topic.topic_id == ZERO_UUID else names.get(topic.topic_id, "")
+        errors += [(name, each) for each in topic.partition_errors]
     by_error: dict[int, list[TopicPartition]] = {}
     for name, each in errors:
         by_error.setdefault(each.error_code, []).append(TopicPartition(name, each.partition_index))

@@ -16,7 +16,7 @@ from pybroker.controller import paths
 from pybroker.controller.answers import deletions, servings
 from pybroker.controller.apply import apply
 from pybroker.controller.channels import BrokerChannels, Outbox
-from pybroker.controller.decide import decide
+from pybroker.controller.decide import decide, may_be_outdated
 from pybroker.controller.election import claim
 from pybroker.controller.fenced_writes import Fenced, FencedWrites
 from pybroker.controller.outcome import Outcome
@@ -25,6 +25,8 @@ from pybroker.controller.plan import Answer, Plan
 from pybroker.controller.registration import RegistrationError, register
 from pybroker.controller.requests import ControllerRequest, build
 from pybroker.controller.state import (
+    LATEST,
+    Abilities,
     BrokersChanged,
     ControllerState,
     Elected,
@@ -87,6 +89,7 @@ class Controller:
         clock: Clock,
         unclean_election_allowed: Callable[[str], bool],
         rebalance: Rebalance | None = None,
+        abilities: Abilities = LATEST,
     ) -> None:
         self._store = store
         self._broker = broker
@@ -94,6 +97,7 @@ class Controller:
         self._clock = clock
         self._unclean_allowed = unclean_election_allowed
         self._rebalance = rebalance
+        self._abilities = abilities
         self._rebalancing: asyncio.TimerHandle | None = None
         self._outbox = Outbox(channels, self._answered, self._look_idle)
         self._state = self._new_state()
@@ -285,7 +289,7 @@ class Controller:
         self._look_idle()
 
     def _new_state(self) -> ControllerState:
-        return ControllerState(self._broker.broker_id, self._listener, self._unclean_allowed)
+        return ControllerState(self._broker.broker_id, self._listener, self._unclean_allowed, self._abilities)
 
     # The session with the store
 
@@ -371,6 +375,9 @@ class Controller:
         work.answer()
 
     async def _step(self, event: Event) -> Outcome:
+        if outdated := may_be_outdated(self._state, event):
+            read = StatesRead(await self._watches.read_states(outdated))
+            await run_steps(apply(self._state, read, Plan([], {}), []))
         plan: Plan = await run_steps(decide(self._state, event))
         results = await self._writes.write(plan.writes)
         outcome = await run_steps(apply(self._state, event, plan, results))

@@ -51,6 +51,25 @@ def decide(state: ControllerState, event: Event) -> Steps[Plan]:
     return plan
 
 
+def may_be_outdated(state: ControllerState, event: Event) -> list[TopicPartition]:
+    """Partitions whose states are to be read again before the event is decided on: leaders that write their ISRs
+    themselves tell of it seconds later. A write that comes too late is refused; these are for what would wrongly not
+    be written."""
+    if state.abilities.alter_partition:
+        return []
+    wanted: Iterable[TopicPartition] | None
+    if isinstance(event, LeadersNeeded | ElectionRequested):
+        wanted = event.partitions
+    elif isinstance(event, LeadersUnbalanced):
+        wanted = None
+    elif isinstance(event, ShutdownAnnounced):
+        wanted = [partition.at for partition in state.replicas_on(event.broker_id)]
+    else:
+        return []
+    known = state.partitions() if wanted is None else (state.partition(at) for at in wanted)
+    return [partition.at for partition in known if partition is not None and partition.state is not None]
+
+
 # Leaders
 
 
@@ -66,7 +85,7 @@ def elect_from_isr(state: ControllerState, partition: Partition, *, unclean: boo
             isr = tuple(each for each in current.isr if state.is_online(each, at))
             return next_epoch(state, current, broker_id, isr, current.recovering)
     if unclean and live:
-        return next_epoch(state, current, live[0], (live[0],), True)
+        return next_epoch(state, current, live[0], (live[0],), state.abilities.leader_recovery)
     return None
 
 

@@ -94,7 +94,7 @@ def _leader_and_isr(
             topic = topics.get(at.topic)
             if topic is None:
                 topic = topics[at.topic] = LeaderAndIsrTopicState(
-                    topic_name=at.topic, topic_id=state.topics[at.topic].topic_id, partition_states=[]
+                    topic_name=at.topic, topic_id=state.topic_id(at.topic), partition_states=[]
                 )
             topic.partition_states.append(told_new if (at, broker_id) in notice.new else told)
             leaders_by_broker.setdefault(broker_id, {})[partition.state.leader] = None
@@ -165,7 +165,7 @@ def _update_metadata(
         topic = topics.get(at.topic)
         if topic is None:
             topic = topics[at.topic] = UpdateMetadataTopicState(
-                topic_name=at.topic, topic_id=state.topics[at.topic].topic_id, partition_states=[]
+                topic_name=at.topic, topic_id=state.topic_id(at.topic), partition_states=[]
             )
         topic.partition_states.append(_metadata_partition(state, partition, deleting))
     # Every broker gets the same but for its own epoch.

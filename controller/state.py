@@ -167,13 +167,37 @@ class Topic:
         return added
 
 
+class Abilities(NamedTuple):
+    """What brokers can do together, which inter.broker.protocol.version says.
+
+    topic_ids: topics have ids (2.8); before that brokers know no id that a topic may have in the store.
+    alter_partition: leaders ask the controller for another ISR (2.7); before that they write partition states
+    themselves, so what the controller knows of an ISR may be out of date.
+    leader_recovery: a leader that was not in sync is told to recover (3.2, KIP-704).
+    """
+
+    topic_ids: bool = True
+    alter_partition: bool = True
+    leader_recovery: bool = True
+
+
+LATEST = Abilities()
+
+
 class ControllerState:
     """The cluster in the eyes of its controller. Only `apply` changes it."""
 
-    def __init__(self, broker_id: int, inter_broker_listener: str, unclean_allowed: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        inter_broker_listener: str,
+        unclean_allowed: Callable[[str], bool],
+        abilities: Abilities = LATEST,
+    ) -> None:
         self.broker_id = broker_id
         self.inter_broker_listener = inter_broker_listener
         self.unclean_allowed = unclean_allowed
+        self.abilities = abilities
         self.epoch = 0
         self.brokers: dict[int, BrokerNode] = {}
         self.topics: dict[str, Topic] = {}
@@ -190,6 +214,10 @@ class ControllerState:
     def partitions(self) -> Iterator[Partition]:
         for topic in self.topics.values():
             yield from topic.partitions.values()
+
+    def topic_id(self, name: str) -> bytes:
+        """As brokers are told it: all zeros where there is none, or the protocol has none."""
+        return self.topics[name].topic_id if self.abilities.topic_ids else ZERO_UUID
 
     def is_live(self, broker_id: int) -> bool:
         """Whether the broker can be told things."""

@@ -69,7 +69,7 @@ class NewTopic:
 
 
 class CreatedTopic(NamedTuple):
-    """`topic_id` is ZERO_UUID when it was only validated."""
+    """`topic_id` is ZERO_UUID when it was only validated, and where topics have none."""
 
     topic_id: bytes
     assignment: Assignment
@@ -114,12 +114,16 @@ class TopicWriter:
         config: BrokerConfig,
         configs: ConfigMemory,
         random: Random | None = None,
+        *,
+        topic_ids: bool = True,
     ) -> None:
+        """Without `topic_ids` the brokers' protocol is older than ids are, and topics have none."""
         self._store = store
         self._cluster = cluster
         self._config = config
         self._configs = configs
         self._random = random or Random()
+        self._topic_ids = topic_ids
         # Names being written: a second request for one finds that it exists.
         self._creating: set[str] = set()
 
@@ -252,7 +256,7 @@ class TopicWriter:
             validate_topic_config(configs, self._config)
         except ConfigError as error:
             raise KafkaError(Errors.INVALID_CONFIG, error.message) from None
-        return CreatedTopic(random_uuid(), assignment, configs)
+        return CreatedTopic(random_uuid() if self._topic_ids else ZERO_UUID, assignment, configs)
 
     def _assignment(self, topic: NewTopic) -> Assignment:
         if topic.assignments:
@@ -291,7 +295,7 @@ class TopicWriter:
         transactions: list[list[Op]] = []
         pace = Pace()
         for name, plan in plans.items():
-            node = paths.TopicNode(plan.topic_id, plan.assignment)
+            node = paths.TopicNode(plan.topic_id if self._topic_ids else None, plan.assignment)
             transactions.append(
                 [
                     write_configs(paths.config("topics", name), paths.encode_config(plan.configs)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 from pybroker.controller import paths
@@ -26,10 +27,19 @@ from pybroker.controller.state import (
     TopicChanged,
     TopicsChanged,
 )
-from pybroker.controller.store import Delete, MetadataStore, NodeExists, WatchEvent
+from pybroker.controller.store import (
+    BadVersion,
+    Delete,
+    MetadataStore,
+    NodeExists,
+    SetData,
+    StoreError,
+    WatchEvent,
+)
 from pybroker.controller.work_queue import WorkQueue
 from pybroker.protocol.pace import Pace
 from pybroker.protocol.types import TopicPartition
+from pybroker.protocol.uuids import random_uuid
 
 log = logging.getLogger("pybroker.controller")
 
@@ -178,14 +188,38 @@ class Watches:
         return brokers
 
     async def _read_topics(self, names: list[str]) -> dict[str, TopicNode]:
-        found = await self._store.get_many([paths.topic(name) for name in names], self._topic_changed)
+        """Topics that brokers of an older protocol have made get their ids (KIP-516)."""
         topics: dict[str, TopicNode] = {}
+        while names:
+            read = await self._read_topic_nodes(names)
+            topics |= {name: node for name, (node, _) in read.items()}
+            names = await self._give_ids(read, topics)
+        return topics
+
+    async def _give_ids(self, read: dict[str, tuple[TopicNode, int]], topics: dict[str, TopicNode]) -> list[str]:
+        """Those to be read again, as others wrote them meanwhile."""
+        if not self._state().abilities.topic_ids:
+            return []
+        new = {
+            name: replace(node, topic_id=random_uuid()) for name, (node, _) in read.items() if node.topic_id is None
+        }
+        sets = [SetData(paths.topic(name), paths.encode_topic(node), read[name][1]) for name, node in new.items()]
+        results = dict(zip(new, await self._writes.write([Write(each) for each in sets]), strict=True))
+        topics |= {name: new[name] for name, result in results.items() if not isinstance(result, StoreError)}
+        for name in new:
+            log.info("topic %s has got an id", name)
+        return [name for name, result in results.items() if isinstance(result, BadVersion)]
+
+    async def _read_topic_nodes(self, names: list[str]) -> dict[str, tuple[TopicNode, int]]:
+        """With the nodes' versions."""
+        found = await self._store.get_many([paths.topic(name) for name in names], self._topic_changed)
+        topics: dict[str, tuple[TopicNode, int]] = {}
         pace = Pace()
         for name, node in zip(names, found, strict=True):
             if node is None:
                 continue
             try:
-                topics[name] = paths.decode_topic(node[0])
+                topics[name] = paths.decode_topic(node[0]), node[1].version
             except ValueError as error:
                 log.error("the node of topic %s can't be read: %s", name, error)
             if pace.due():

@@ -30,6 +30,12 @@ def test_who_changes_the_isr_and_gives_out_producer_ids() -> None:
     assert not oldest.alter_partition and not oldest.divergence_by_fetch
 
 
+def test_what_topics_and_their_leaders_have() -> None:
+    found = [inter_broker_versions(text) for text in ("3.9", "3.2", "3.1", "2.8", "2.7", "2.6")]
+    assert [each.topic_ids for each in found] == [True, True, True, True, False, False]
+    assert [each.leader_recovery for each in found] == [True, True, False, False, False, False]
+
+
 def test_what_is_older_is_taken_for_the_oldest() -> None:
     assert inter_broker_versions("0.10.0-IV1").stop_replica == 3
     with pytest.raises(ValueError):

@@ -5,6 +5,7 @@
     state t-0 leader 1 epoch 3 isr 1,2 version 4
     deletion t                     a name under /admin/delete_topics
     unclean t                      unclean.leader.election.enable=true
+    older                          leaders write states themselves, topics have no ids, and leaders never recover
 
     * elect controller 1           events begin with a star; every line below one is what the controller does
     * brokers 1 2                  who is registered now
@@ -22,7 +23,8 @@
     * unclean-allowed t            the topic's settings have changed
     * isr-changed t-0              a notification of an older leader; the state is what was `found`
 
-A line `refuse PATH` before an event makes the next write of that path fail with BadVersion; `found STATE...` (as
+With `older`, a `found` that says more than the controller knows is read before an event that depends on it. A line
+`refuse PATH` before an event makes the next write of that path fail with BadVersion; `found STATE...` (as
 `state`) is what is read then.
 """
 
@@ -32,12 +34,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pybroker.controller.apply import apply
-from pybroker.controller.decide import decide
+from pybroker.controller.decide import decide, may_be_outdated
 from pybroker.controller.outcome import Outcome
 from pybroker.controller.paths import BrokerNode, Endpoint, LeaderAndIsr, TopicNode
-from pybroker.controller.plan import Write
+from pybroker.controller.plan import Plan, Write
 from pybroker.controller.requests import ControllerRequest, build
 from pybroker.controller.state import (
+    Abilities,
     BrokersChanged,
     ControllerState,
     DeletionsRequested,
@@ -109,6 +112,8 @@ class Script:
             self.deletions.append(words[1])
         elif what == "unclean":
             self.unclean.add(words[1])
+        elif what == "older":
+            self.state.abilities = Abilities(topic_ids=False, alter_partition=False, leader_recovery=False)
         elif what == "refuse":
             self.refused.add(words[1])
         else:
@@ -131,6 +136,8 @@ class Script:
         following: list[Event] = [self._read_event(words)]
         while following:
             event = following.pop(0)
+            read = {at: self.found.pop(at) for at in may_be_outdated(self.state, event) if at in self.found}
+            finish(apply(self.state, StatesRead(read), Plan([], {}), []))
             plan = finish(decide(self.state, event))
             results: list[Result | StoreError] = []
             for write in plan.writes:

@@ -15,7 +15,7 @@ from pybroker.controller.embedded_store import FILE_NAME, EmbeddedStore
 from pybroker.controller.paths import LeaderAndIsr
 from pybroker.controller.registration import prepare_store
 from pybroker.controller.requests import ControllerRequest
-from pybroker.controller.state import IsrProposal
+from pybroker.controller.state import Abilities, IsrProposal
 from pybroker.controller.store import NoNode
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.leader_and_isr import (
@@ -199,3 +199,40 @@ async def test_leaders_go_back_by_themselves(store: EmbeddedStore, monkeypatch: 
     await cluster.controller.reassign({AT: [2, 1]})  # the order changes, the leader stays
     await until(cluster, 2)
     await cluster.controller.stop()
+
+
+async def test_topics_of_older_brokers_get_ids(store: EmbeddedStore) -> None:
+    """Those found at the election, and one that such a broker makes later."""
+    made = Cluster(store)
+    await made.create_topic("t", 2, topic_id=None)
+    await made.controller.start()
+    await made.create_topic("later", topic_id=None)
+    await idle(made.controller)
+    found = {name: paths.decode_topic((await store.get(paths.topic(name)))[0]).topic_id for name in ("t", "later")}
+    assert None not in found.values()
+    assert made.brokers.topic_ids() == set(found.values())
+    assert made.brokers.leaders() == {AT: 0, TopicPartition("t", 1): 0, TopicPartition("later", 0): 0}
+    await made.controller.stop()
+
+
+async def test_older_brokers_are_told_no_ids(store: EmbeddedStore) -> None:
+    """Not even of a topic that has one from better days; its node keeps it. A failed log directory is still found by
+    the answers of several topics without ids."""
+    made = Cluster(store, abilities=Abilities(topic_ids=False))
+    made.brokers.__class__ = LosingBrokers
+    await made.create_topic("plain", replicas=(1, 0), topic_id=None)
+    await made.create_topic("t", replicas=(1, 0))
+    before, _ = await store.get(paths.topic("t"))
+    await made.controller.start()
+    await idle(made.controller)
+    assert made.brokers.topic_ids() == {bytes(16)}
+    assert (await store.get(paths.topic("t")))[0] == before
+    for at in (AT, TopicPartition("plain", 0)):
+        state = paths.decode_partition_state(*await state_node(store, at))
+        assert (state.leader, state.isr) == (0, (0,))
+    await made.controller.stop()
+
+
+async def state_node(store: EmbeddedStore, at: TopicPartition) -> tuple[bytes, int]:
+    data, stat = await store.get(paths.partition_state(at.topic, at.partition))
+    return data, stat.version

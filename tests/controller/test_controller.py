@@ -16,7 +16,7 @@ from pybroker.controller.embedded_store import FILE_NAME, EmbeddedStore
 from pybroker.controller.paths import BrokerNode, Endpoint, TopicNode
 from pybroker.controller.registration import RegistrationError, prepare_store, register
 from pybroker.controller.requests import ControllerRequest
-from pybroker.controller.state import Election, IsrProposal
+from pybroker.controller.state import LATEST, Abilities, Election, IsrProposal
 from pybroker.controller.store import Check, Create, MetadataStore, StoreError
 from pybroker.protocol.clock import SystemClock
 from pybroker.protocol.errors import Errors, KafkaError
@@ -66,6 +66,15 @@ class Brokers:
     def kinds(self) -> list[str]:
         return [type(request).__name__.removesuffix("Request") for _, request in self.told]
 
+    def topic_ids(self) -> set[bytes]:
+        """That any broker was told of."""
+        return {
+            topic.topic_id
+            for _, request in self.told
+            if isinstance(request, UpdateMetadataRequest | LeaderAndIsrRequest)
+            for topic in request.topic_states
+        }
+
     def leaders(self) -> dict[TopicPartition, int]:
         """What UpdateMetadata has told so far, with deleted partitions left out."""
         known: dict[TopicPartition, int] = {}
@@ -79,7 +88,13 @@ class Brokers:
 class Cluster:
     """A store, the brokers that answer, and a controller."""
 
-    def __init__(self, store: MetadataStore, broker_id: int = 0, rebalance: Rebalance | None = None) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        broker_id: int = 0,
+        rebalance: Rebalance | None = None,
+        abilities: Abilities = LATEST,
+    ) -> None:
         self.store = store
         self.brokers = Brokers()
         self.controller = Controller(
@@ -90,10 +105,14 @@ class Cluster:
             clock=SystemClock(),
             unclean_election_allowed=lambda topic: False,
             rebalance=rebalance,
+            abilities=abilities,
         )
 
-    async def create_topic(self, name: str, partitions: int = 1, replicas: Iterable[int] = (0,)) -> None:
-        assignment = TopicNode(random_uuid(), {index: list(replicas) for index in range(partitions)})
+    async def create_topic(
+        self, name: str, partitions: int = 1, replicas: Iterable[int] = (0,), topic_id: bytes | None = b""
+    ) -> None:
+        new_id = random_uuid() if topic_id == b"" else topic_id
+        assignment = TopicNode(new_id, {index: list(replicas) for index in range(partitions)})
         await self.store.create(paths.config("topics", name), paths.encode_config({}))
         await self.store.create(paths.topic(name), paths.encode_topic(assignment))
 

@@ -81,6 +81,16 @@ async def test_a_new_topic_looks_as_kafkas(store: EmbeddedStore) -> None:
     assert await store.children("/config/changes") == []
 
 
+async def test_a_protocol_older_than_topic_ids_has_none(store: EmbeddedStore) -> None:
+    room = Room(store)
+    room.writer = TopicWriter(store, room.cluster, room.config, room.configs, Random(1), topic_ids=False)
+    created = await room.create(NewTopic("t", 1, 1))
+    assert isinstance(created, CreatedTopic) and created.topic_id == ZERO_UUID
+    assert "topic_id" not in await room.node("t")
+    await room.writer.add_partitions("t", 2, None)
+    assert "topic_id" not in await room.node("t")
+
+
 async def test_a_topic_without_settings_has_a_config_node_too(store: EmbeddedStore) -> None:
     room = Room(store)
     await room.create(NewTopic("t", 1, 1))

@@ -1,10 +1,11 @@
-"""What the tests of a controller ask of a cluster of both kinds: requests of one broker, nodes in ZooKeeper, and whether
-all brokers tell clients the same."""
+"""What the tests of a controller ask of a cluster of both kinds: requests to one broker, nodes in ZooKeeper, and
+whether all brokers tell clients the same."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,10 @@ class Mixed(Cluster):
         """Returns when every broker knows the wanted one as the controller."""
         self.make_controller(wanted)
         for broker_id in self.running():
-            known = lambda broker_id=broker_id: self.metadata(broker_id)["ControllerId"] == wanted
-            wait_until(known, 30, f"broker {broker_id} to know controller {wanted}")
+            known = partial(self.metadata, broker_id)
+            wait_until(
+                lambda known=known: known()["ControllerId"] == wanted, 30, f"broker {broker_id} to know the controller"
+            )
 
     # ZooKeeper
     def nodes(self) -> dict[str, Any]:
@@ -129,9 +132,9 @@ class Mixed(Cluster):
         for path in (f"/brokers/topics/{topic}", f"/admin/delete_topics/{topic}"):
             wait_until(lambda path=path: self.node(path) is None, 40, f"{path} to go")
         for broker_id in self.running():
-            known = lambda broker_id=broker_id: self.partitions(broker_id, topic)
+            known = partial(self.partitions, broker_id, topic)
             wait_until(lambda known=known: not known(), 20, f"broker {broker_id} to forget {topic}")
-            lies = lambda broker_id=broker_id: self.folders(broker_id, f"{topic}-[0-9]")
+            lies = partial(self.folders, broker_id, f"{topic}-[0-9]")
             wait_until(lambda lies=lies: not lies(), 20, f"broker {broker_id} to delete {topic}")
 
     def folders(self, broker_id: int, pattern: str) -> list[Path]:

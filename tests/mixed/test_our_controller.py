@@ -6,6 +6,8 @@ One cluster serves all tests of a protocol version, in their order; each leaves 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from operator import itemgetter
 
 import pytest
 
@@ -38,7 +40,7 @@ def mixed(
 
 def test_all_know_all(mixed: Mixed) -> None:
     for broker_id in mixed.brokers:
-        known = lambda broker_id=broker_id: mixed.metadata(broker_id)
+        known = partial(mixed.metadata, broker_id)
         wait_until(lambda known=known: len(known()["Brokers"]) == 3, 30, "all brokers")
         assert known()["ControllerId"] == OURS
 
@@ -70,6 +72,15 @@ def test_a_topic_that_a_kafka_makes_by_itself(mixed: Mixed) -> None:
     mixed.wait_led("automatic", 1)
     mixed.wait_in_sync("automatic")
     assert mixed.produce("automatic", 0, b"x") == 0
+
+
+def test_topic_ids_are_known_to_all_or_none(mixed: Mixed) -> None:
+    """With protocols older than ids no broker tells any, as clients would fetch by them from who does not know them."""
+    mixed.create("ids", [[1, 2, 3]])
+    found = {broker_id: mixed.metadata(broker_id, "ids")["Topics"][0]["TopicId"] for broker_id in mixed.brokers}
+    assert len(set(found.values())) == 1
+    assert (found[OURS] == bytes(16)) == ("topic_id" not in mixed.topic_node("ids"))
+    mixed.delete("ids")
 
 
 def test_producer_ids(mixed: Mixed) -> None:
@@ -124,7 +135,7 @@ def test_a_kafka_dies_and_comes_back(mixed: Mixed) -> None:
         assert state.leader_epoch == before[index].leader_epoch + 1
     mixed.begin_deletion("going")
     for broker_id in mixed.running():
-        known = lambda broker_id=broker_id: mixed.partitions(broker_id, "going")
+        known = partial(mixed.partitions, broker_id, "going")
         wait_until(lambda known=known: not known(), 20, "the topic to be hidden")
     assert mixed.node("/admin/delete_topics/going") is not None
     mixed.bring_back(OTHER)
@@ -149,7 +160,7 @@ def test_partitions_move_between_kinds(mixed: Mixed) -> None:
     mixed.wait_in_sync("moved")
     assert mixed.view("moved", lambda each: sorted(each["ReplicaNodes"])) == {0: [2, 3], 1: [1, 3], 2: [1, 3]}
     for partition, gone in ((0, 1), (1, 2), (2, 2)):
-        lies = lambda gone=gone, partition=partition: mixed.folders(gone, f"moved-{partition}")
+        lies = partial(mixed.folders, gone, f"moved-{partition}")
         wait_until(lambda lies=lies: not lies(), 20, f"the replica at {gone} to go")
         assert mixed.produce("moved", partition, b"after") == 20
     assert mixed.cancel("moved", 0) == 85
@@ -241,7 +252,7 @@ def test_a_log_directory_of_a_kafka_fails(mixed: Mixed) -> None:
     x.write_text("a file where the log directory was")
     try:
         offline = {index: [OTHER] if index in lost else [] for index in range(4)}
-        shown = lambda: mixed.view("disk", lambda each: each["OfflineReplicas"])
+        shown = partial(mixed.view, "disk", itemgetter("OfflineReplicas"))
         wait_until(lambda: shown() == offline, 30, "the failed replicas")
         assert mixed.leaders("disk") == {index: OURS if index in lost else OTHER for index in range(4)}
         for partition in range(4):
