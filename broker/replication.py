@@ -28,6 +28,7 @@ from pybroker.replication.fetch_requests import FetchSettings
 from pybroker.replication.fetcher import ReplicaFetchers
 from pybroker.replication.isr import IsrChanges, IsrSender, KnownState
 from pybroker.replication.manager import ReplicaManager
+from pybroker.replication.quotas import ReplicationQuota
 from pybroker.replication.selector import SELECTORS
 
 logger = logging.getLogger(__name__)
@@ -48,8 +49,9 @@ class Replication:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         controller: Callable[[], Controller | None],
+        quota: ReplicationQuota,
     ) -> None:
-        """`controller` is None until there is one; its broker epoch counts."""
+        """`controller` is None until there is one; its broker epoch counts. `quota` is the followers' throttle."""
         self._config = config
         self._manager = manager
         self._cache = cache
@@ -57,14 +59,19 @@ class Replication:
         self._controller = controller
         self._lag_max_ms = config.int("replica.lag.time.max.ms")
         self._fetchers = ReplicaFetchers(
-            _settings(broker_id, config), self._connect, clock, lambda: _broker_epoch(controller())
+            _settings(broker_id, config), self._connect, clock, lambda: _broker_epoch(controller()), quota
         )
+        config.on_change(self._settings_changed)
         self._link = ControllerLink(broker_id, config, cache, loop, controller)
         changes = IsrChanges(
             broker_id, clock, self._lag_max_ms, is_alive=lambda broker: broker in cache.brokers, known=self._known
         )
         self._isr = IsrSender(changes, self._link)
         manager.replicate(self._fetchers, changes)
+
+    def _settings_changed(self, names: frozenset[str]) -> None:
+        if "num.replica.fetchers" in names:
+            self._fetchers.resize(_fetchers(self._config))
 
     async def run(self, reader: PartitionReader) -> None:
         """Looks for followers that lag, until cancelled."""
@@ -197,5 +204,9 @@ def _settings(broker_id: int, config: BrokerConfig) -> FetchSettings:
         max_bytes=config.int("replica.fetch.max.bytes"),
         response_max_bytes=config.int("replica.fetch.response.max.bytes"),
         backoff_ms=config.int("replica.fetch.backoff.ms"),
-        fetchers=max(1, config.int("num.replica.fetchers")),
+        fetchers=_fetchers(config),
     )
+
+
+def _fetchers(config: BrokerConfig) -> int:
+    return max(1, config.int("num.replica.fetchers"))

@@ -49,6 +49,7 @@ from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.work import Workshop
 from pybroker.replication.fetch import PartitionReader
 from pybroker.replication.manager import ReplicaManager
+from pybroker.replication.quotas import ReplicationQuotas
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.meta_properties import WrongDirectory
 
@@ -201,13 +202,17 @@ class Broker:
         versions = inter_broker_versions(config.str("inter.broker.protocol.version"))
         cache = MetadataCache(cluster_id, broker_id)
         replicas = ReplicaManager(broker_id, logs, self.clock, cache.partition, configs.topic)
+        quotas = ReplicationQuotas(broker_id, config, self.clock)
+        for topic, settings in configs.topics().items():
+            quotas.topic_changed(topic, settings)
+        configs.on_change("topics", quotas.topic_changed)
         prefer = None
         if config.zookeeper:
             from pybroker.broker.replication import Replication, read_from
 
             prefer = read_from(config, cache)
             self.replication = Replication(
-                broker_id, config, replicas, cache, self.clock, self.loop, lambda: self.controller
+                broker_id, config, replicas, cache, self.clock, self.loop, lambda: self.controller, quotas.follower
             )
 
         def build_groups() -> GroupCoordinator:
@@ -227,7 +232,8 @@ class Broker:
             orders=ControllerOrders(
                 replicas, cache, configs, lambda: -1 if self.controller is None else self.controller.broker_epoch
             ),
-            partition_reader=PartitionReader(replicas.partition, self.clock.monotonic_ms, prefer),
+            partition_reader=PartitionReader(replicas.partition, self.clock.monotonic_ms, prefer, quotas.leader),
+            replication_quotas=quotas,
             fetch_sessions=FetchSessionCache(
                 config.int("max.incremental.fetch.session.cache.slots"), self.clock.monotonic_ms
             ),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pybroker.protocol.work import Workshop
     from pybroker.replication.fetch import PartitionReader
     from pybroker.replication.manager import ReplicaManager
+    from pybroker.replication.quotas import ReplicationQuotas
     from pybroker.storage.log_manager import LogManager
 
 
@@ -44,6 +45,7 @@ class Services:
     replica_manager: ReplicaManager
     orders: ControllerOrders
     partition_reader: PartitionReader
+    replication_quotas: ReplicationQuotas
     fetch_sessions: FetchSessionCache
     fetch_max_bytes: int
     reader_threads: ThreadPoolExecutor

@@ -182,6 +182,11 @@ class BrokerConfig:
             found.append(Synonym(name, text, DEFAULT))
         return found
 
+    def throttle(self, name: Text) -> Int | None:
+        """A setting of definitions_throttles, which counts only where it was set while running; None for no limit."""
+        text = self.dynamic.get(name, self.dynamic_defaults.get(name))
+        return None if text is None else int(definitions.setting(name).parse(text))
+
     # -- what several settings say together
 
     @property
@@ -292,12 +297,12 @@ class BrokerConfig:
                 [name for name, setting in known.items() if setting is not None and setting.per_broker],
                 "Cannot update these configs at default cluster level, broker id must be specified",
             )
-        from pybroker.config.consistency import contradictions  # which needs this module
+        from pybroker.config.consistency import contradictions, refused_sizes  # which need this module
 
         candidate = BrokerConfig(self.static)
         candidate.dynamic = dict(settings) if per_broker else self.dynamic
         candidate.dynamic_defaults = self.dynamic_defaults if per_broker else dict(settings)
-        for problem in contradictions(candidate):
+        for problem in (*contradictions(candidate), *refused_sizes(self, candidate)):
             raise ConfigError(problem)
 
     # -- telling (Kafka's ConfigHelper)
@@ -345,8 +350,8 @@ class BrokerConfig:
             name,
             value,
             synonyms[0].source if synonyms else DEFAULT,
-            # Of a name below listener.name.<listener> Kafka says read-only, though it may change.
-            (exact := definitions.find(name)) is None or not exact.dynamic,
+            # Of a throttle and a name below listener.name.<listener> Kafka says read-only, though they may change.
+            (exact := definitions.find(name)) is None or not exact.dynamic or not definitions.is_listed(name),
             sensitive,
             synonyms,
             describing.TYPE_CODES[setting.kind] if setting else 0,

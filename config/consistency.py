@@ -21,6 +21,40 @@ _NOT_MORE = (
     ("group.share.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"),
 )
 
+_THREADS = "Dynamic thread count update validation failed for {name}={new}, value should "
+_CLEANERS = "Log cleaner threads "
+# What is said of a new size that is below 1, less than half, more than double the size now.
+_SIZES = {
+    name: tuple(_THREADS + end for end in (
+        "be at least 1", "be at least half the current value {old}",
+        "not be greater than double the current value {old}",
+    ))
+    for name in (
+        "background.threads", "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+    )
+} | {
+    "log.cleaner.threads": tuple(_CLEANERS + end for end in (
+        "should be at least 1", "cannot be reduced to less than half the current value {old}",
+        "cannot be increased to more than double the current value {old}",
+    )),
+}  # fmt: skip
+
+
+def refused_sizes(now: BrokerConfig, wanted: BrokerConfig) -> list[str]:
+    """Numbers of threads that change too far at once (DynamicThreadPool, LogCleaner)."""
+    problems = []
+    for name, (none, too_few, too_many) in _SIZES.items():
+        old, new = now.int(name), wanted.int(name)
+        problem = none if new < 1 else too_few if new < old // 2 else too_many if new > old * 2 else None
+        if problem is not None and new != old:
+            text = problem.format(name=name, old=old, new=new)
+            problems.append(
+                f"Invalid value org.apache.kafka.common.config.ConfigException: {text} for configuration "
+                "Invalid dynamic configuration"
+            )
+    return problems
+
 
 def contradictions(config: BrokerConfig) -> list[str]:
     """Every contradiction, as a text each. Each single value must have been found good before."""

@@ -17,6 +17,7 @@ from pybroker.config.definitions_log import LOG_SETTINGS
 from pybroker.config.definitions_remote import REMOTE_SETTINGS
 from pybroker.config.definitions_security import SECURITY_SETTINGS
 from pybroker.config.definitions_server import OWN_SETTINGS, SERVER_SETTINGS
+from pybroker.config.definitions_throttles import THROTTLE_SETTINGS
 from pybroker.config.modes import PER_BROKER, READ_ONLY
 
 
@@ -65,6 +66,7 @@ _TABLES = (
     SECURITY_SETTINGS,
 )
 _ROWS = {row[0]: row for table in _TABLES for row in table}
+_UNLISTED = {row[0]: row for row in THROTTLE_SETTINGS}
 
 # Kafka's internal settings (for its own tests): accepted, and left out of what DescribeConfigs lists.
 INTERNAL = frozenset(
@@ -115,7 +117,7 @@ _known: dict[str, Setting] = {}
 def find(name: str) -> Setting | None:
     """The setting of that exact name, or None. Names come from clients too, so only good ones are kept."""
     found = _known.get(name)
-    if found is None and (row := _ROWS.get(name)) is not None:
+    if found is None and (row := _ROWS.get(name) or _UNLISTED.get(name)) is not None:
         found = _known[name] = Setting(*row)
     return found
 
@@ -129,4 +131,10 @@ def setting(name: str) -> Setting:
 
 
 def names() -> Iterator[str]:
+    """All but those that are only ever dynamic."""
     return iter(_ROWS)
+
+
+def is_listed(name: str) -> bool:
+    """Whether it is one of `names`."""
+    return name in _ROWS

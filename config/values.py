@@ -22,7 +22,7 @@ _BITS = {"SHORT": 15, "INT": 31, "LONG": 63}
 _INTEGER = r"[+-]?[0-9]+\Z"
 _DOUBLE = r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?)\Z"
 _RANGE = r"\[(-?[0-9.]+?),\.\.\.(?:,(-?[0-9.]+))?\]\Z"
-_THROTTLED = r"([0-9]+:[0-9]+)?(,[0-9]+:[0-9]+)*\Z"
+_THROTTLED = r"([0-9]+:[0-9]+)?\Z"
 
 GZIP_LEVEL = "[1,...,9] or -1"
 THROTTLED_REPLICAS = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
@@ -108,8 +108,8 @@ def _check_release(name: str, value: str) -> None:
 
 
 def _check_throttled(name: str, value: list[str]) -> None:
-    joined = ",".join(value)
-    if joined != "*" and not re.match(_THROTTLED, joined):
+    """Empty items mean nothing, behind the asterisk too."""
+    if ",".join(value).rstrip(",") != "*" and not all(re.match(_THROTTLED, item) for item in value):
         raise invalid(
             name,
             "[" + ", ".join(value) + "]",

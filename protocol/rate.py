@@ -1,6 +1,8 @@
-"""A rate, as a token bucket: `rate` tokens a second flow in, at most `burst` are kept."""
+"""Rates: how much may be done (a token bucket, into which tokens flow), and how much has been done (windows)."""
 
 from __future__ import annotations
+
+from collections import deque
 
 from pybroker.protocol.clock import Clock
 
@@ -46,3 +48,36 @@ class TokenBucket:
         now = self._clock.monotonic_ms()
         self._tokens = min(self.burst, self._tokens + self.rate * (now - self._filled_at) / 1000)
         self._filled_at = now
+
+
+class WindowedRate:
+    """What was recorded a second, over the last windows: `samples` of them, `window_ms` long each.
+
+    Kafka's SimpleRate: the time that counts is from the beginning of the oldest window that is still kept, and at least
+    one window.
+    """
+
+    __slots__ = ("_clock", "_kept_ms", "_sum", "_window_ms", "_windows")
+
+    def __init__(self, samples: int, window_ms: int, clock: Clock) -> None:
+        self._clock = clock
+        self._window_ms = window_ms
+        self._kept_ms = samples * window_ms
+        self._windows: deque[list[int]] = deque()  # begin in ms, what was recorded
+        self._sum = 0
+
+    def record(self, amount: int) -> None:
+        now = self._clock.monotonic_ms()
+        if not self._windows or now - self._windows[-1][0] >= self._window_ms:
+            self._windows.append([now, 0])
+        self._windows[-1][1] += amount
+        self._sum += amount
+
+    def per_second(self) -> float:
+        now = self._clock.monotonic_ms()
+        windows = self._windows
+        while windows and now - windows[0][0] >= self._kept_ms:
+            self._sum -= windows.popleft()[1]
+        if not windows:
+            return 0.0
+        return self._sum * 1000 / max(now - windows[0][0], self._window_ms)

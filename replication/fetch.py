@@ -17,6 +17,7 @@ from pybroker.protocol.timer import Timer, TimerTask
 from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.replication.leader import NEVER_MS
 from pybroker.replication.partition import Partition
+from pybroker.replication.quotas import ReplicationQuota
 from pybroker.storage.files import WouldBlock
 from pybroker.storage.log import Log
 
@@ -38,7 +39,7 @@ class Ask:
     """
 
     __slots__ = (
-        "at_end", "bytes_seen", "end_seen", "epoch_seen", "index", "last_fetched_epoch", "leader_epoch",
+        "at_end", "bytes_seen", "end_seen", "epoch_seen", "held_back", "index", "last_fetched_epoch", "leader_epoch",
         "log_start_offset", "max_bytes", "offset", "owner", "sees_less", "sent_log_start", "sent_watermark", "topic",
         "topic_id", "watching",
     )  # fmt: skip
@@ -50,6 +51,7 @@ class Ask:
         self.watching: Partition | None = None
         self.owner: Ready | None = None
         self.at_end = False  # the last read found nothing because there is nothing, not for want of room
+        self.held_back = False  # or because of a throttle
         self.bytes_seen = 0
         self.end_seen = 0
         self.sees_less = False  # than the log holds
@@ -126,13 +128,14 @@ class FetchParameters:
 
 
 class Round:
-    """One pass over the asks: answers in their order, how many bytes, and whether anything speaks against waiting."""
+    """One pass over the asks: answers in their order, how many bytes, how many of those are of throttled replicas, and
+    whether anything speaks against waiting."""
 
-    __slots__ = ("answers", "bytes", "urgent")
+    __slots__ = ("answers", "bytes", "throttled_bytes", "urgent")
 
     def __init__(self) -> None:
         self.answers: list[tuple[Ask, PartitionData]] = []
-        self.bytes = 0
+        self.bytes = self.throttled_bytes = 0
         self.urgent = False
 
     def release(self) -> None:
@@ -149,13 +152,18 @@ Prefer = Callable[[Partition, int, str], int | None]
 class PartitionReader:
     """Reads asks from the partitions that `lookup` finds (ReplicaManager.partition)."""
 
-    __slots__ = ("_last_fetch_ms", "_lookup", "_now_ms", "_prefer")
+    __slots__ = ("_last_fetch_ms", "_lookup", "_now_ms", "_prefer", "_quota")
 
-    def __init__(self, lookup: Lookup, now_ms: Callable[[], int], prefer: Prefer | None = None) -> None:
-        """`prefer` names the replica that a consumer had better read from, None for this one (KIP-392)."""
+    def __init__(
+        self, lookup: Lookup, now_ms: Callable[[], int], prefer: Prefer | None = None,
+        quota: ReplicationQuota | None = None,
+    ) -> None:  # fmt: skip
+        """`prefer` names the replica that a consumer had better read from, None for this one (KIP-392). `quota` is the
+        leaders' throttle."""
         self._lookup = lookup
         self._now_ms = now_ms
         self._prefer = prefer
+        self._quota = quota
         self._last_fetch_ms: dict[int, int] = {}
 
     def last_fetch_ms(self, replica_id: int) -> int:
@@ -176,6 +184,8 @@ class PartitionReader:
                 size = len(data.records or NO_BYTES)
                 result.bytes += size
                 left -= size
+                if size and self._quota is not None and parameters.is_follower:
+                    result.throttled_bytes += size if self._quota.covers(ask.topic, ask.index) else 0
                 if data.error_code or data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0:
                     result.urgent = True
         except WouldBlock:
@@ -186,7 +196,7 @@ class PartitionReader:
     def _read_one(
         self, ask: Ask, parameters: FetchParameters, owner: Ready, left: int, min_one: bool, blocking: bool
     ) -> PartitionData:
-        ask.at_end = False
+        ask.at_end = ask.held_back = False
         try:
             if not ask.topic and ask.topic_id is not ZERO_UUID:
                 raise KafkaError(Errors.UNKNOWN_TOPIC_ID)
@@ -205,6 +215,13 @@ class PartitionReader:
                 partition_index=ask.index, error_code=error.code, high_watermark=-1, records=NO_BYTES,
                 aborted_transactions=None,
             )  # fmt: skip
+
+    def _holds_back(self, partition: Partition, replica_id: int) -> bool:
+        """Whether the throttle lets this follower have nothing now; one in sync is never held back."""
+        quota, leader = self._quota, partition.leader
+        if quota is None or leader is None or replica_id in leader.isr:
+            return False
+        return quota.holds_back(partition.topic, partition.index)
 
     def _read_log(
         self, ask: Ask, partition: Partition, parameters: FetchParameters, left: int, min_one: bool, blocking: bool
@@ -230,6 +247,9 @@ class PartitionReader:
             # Only now: a follower whose log is another one has not got what its offset claims.
             partition.record_follower_fetch(parameters.replica_id, ask.offset, ask.log_start_offset, self._now_ms())
             data.high_watermark, data.last_stable_offset = log.high_watermark, log.last_stable_offset
+            if self._holds_back(partition, parameters.replica_id):
+                ask.held_back = True
+                return data
         elif parameters.rack and self._prefer is not None and partition.leader is not None:
             better = self._prefer(partition, ask.offset, parameters.rack)
             if better is not None:
@@ -277,6 +297,8 @@ class WaitingFetch:
         if partition is None or partition.leader_epoch != ask.epoch_seen or partition.leader_id < 0:
             self._wake()
             return
+        if ask.held_back:
+            return  # the next Fetch may have it
         end, log_end = self._parameters.visible_end(partition.log), partition.log.log_end_offset
         if end <= ask.end_seen:
             return  # what was appended is not replicated yet

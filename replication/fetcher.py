@@ -11,6 +11,7 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from pybroker.protocol.clock import Clock
@@ -34,6 +35,7 @@ from pybroker.protocol.types import TopicPartition
 from pybroker.replication.fetch_requests import SESSION_ERRORS, FetchRequests, FetchSettings, Key, Wanted
 from pybroker.replication.follower import Follower, State
 from pybroker.replication.partition import Partition
+from pybroker.replication.quotas import ReplicationQuota
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class LeaderFetcher:
 
     def __init__(
         self, leader_id: int, number: int, settings: FetchSettings, connect: Connect, clock: Clock,
-        broker_epoch: Callable[[], int],
+        broker_epoch: Callable[[], int], quota: ReplicationQuota | None = None,
     ) -> None:  # fmt: skip
         self._leader_id = leader_id
         self._client_id = f"broker-{settings.broker_id}-fetcher-{number}"
@@ -67,6 +69,8 @@ class LeaderFetcher:
         self._connect = connect
         self._clock = clock
         self._broker_epoch = broker_epoch
+        self._quota = quota
+        self._held_back = False  # the throttle leaves out something that could be fetched
         self._connection: BrokerConnection | None = None
         self._requests = FetchRequests(settings, broker_epoch())
         self._followed: dict[TopicPartition, tuple[Partition, Follower]] = {}
@@ -76,6 +80,10 @@ class LeaderFetcher:
 
     def __len__(self) -> int:
         return len(self._followed)
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return [partition for partition, _ in self._followed.values()]
 
     def add(self, partition: Partition) -> None:
         follower = Follower(
@@ -121,16 +129,26 @@ class LeaderFetcher:
     def _ready(self) -> dict[State, Asked]:
         now = self._clock.monotonic_ms()
         ready: dict[State, Asked] = {State.TRUNCATING: {}, State.LOCATING: {}, State.FETCHING: {}}
+        self._held_back = False
         for partition, follower in self._followed.values():
             asked = ready.get(follower.prepare(now))
-            if asked is not None:
+            if asked is ready[State.FETCHING] and self._holds_back(partition, follower):
+                self._held_back = True
+            elif asked is not None:
                 key = partition.topic, partition.topic_id, partition.index
                 asked[key] = partition, follower, partition.log.log_end_offset
         return ready
 
+    def _holds_back(self, partition: Partition, follower: Follower) -> bool:
+        """Whether the throttle lets nothing be fetched of it now; what is in sync is never held back."""
+        quota = self._quota
+        return quota is not None and not follower.in_sync and quota.holds_back(partition.topic, partition.index)
+
     async def _rest(self) -> None:
         """Until there is something new to follow, or the first of those that wait may try again."""
         waits = [follower.retry_ms for _, follower in self._followed.values() if follower.state is State.BACKING_OFF]
+        if self._held_back:
+            waits.append(self._clock.monotonic_ms() + self._settings.backoff_ms)
         pause = max(0, min(waits) - self._clock.monotonic_ms()) / 1000 + 0.001 if waits else None
         await self._pause(pause)
 
@@ -221,7 +239,11 @@ class LeaderFetcher:
     def _apply(self, partition: Partition, follower: Follower, offset: int, data: PartitionData) -> None:
         mark = partition.log.high_watermark
         before = follower.error
+        quota = self._quota
+        if quota is not None and data.records and quota.covers(partition.topic, partition.index):
+            quota.record(len(data.records))
         written = follower.on_fetch(data, offset, self._clock.monotonic_ms())
+        follower.in_sync = data.high_watermark <= partition.log.log_end_offset
         if written or partition.log.high_watermark != mark:
             partition.followed(written)
         self._note(partition, follower, before)
@@ -315,12 +337,16 @@ class ReplicaFetchers:
     """The fetchers of a broker, made when there is something to follow and closed when there is not."""
 
     def __init__(
-        self, settings: FetchSettings, connect: Connect, clock: Clock, broker_epoch: Callable[[], int] = lambda: -1
-    ) -> None:
+        self, settings: FetchSettings, connect: Connect, clock: Clock, broker_epoch: Callable[[], int] = lambda: -1,
+        quota: ReplicationQuota | None = None,
+    ) -> None:  # fmt: skip
+        """`quota` is the followers' throttle."""
         self._settings = settings
         self._connect = connect
         self._clock = clock
         self._broker_epoch = broker_epoch
+        self._quota = quota
+        self._ending: set[asyncio.Task[None]] = set()
         self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
         self._where: dict[TopicPartition, LeaderFetcher] = {}
 
@@ -332,7 +358,9 @@ class ReplicaFetchers:
         key = partition.leader_id, number % self._settings.fetchers
         fetcher = self._fetchers.get(key)
         if fetcher is None:
-            fetcher = LeaderFetcher(*key, self._settings, self._connect, self._clock, self._broker_epoch)
+            fetcher = LeaderFetcher(
+                *key, self._settings, self._connect, self._clock, self._broker_epoch, self._quota
+            )
             self._fetchers[key] = fetcher
         fetcher.add(partition)
         self._where[at] = fetcher
@@ -343,9 +371,22 @@ class ReplicaFetchers:
         if fetcher is not None:
             fetcher.remove(partition.topic_partition)
 
+    def resize(self, fetchers: int) -> None:
+        """So many fetchers a leader from now on: partitions go over to those that they belong to then."""
+        if fetchers == self._settings.fetchers:
+            return
+        logger.info("Each leader is fetched from by %d fetchers now, not %d", fetchers, self._settings.fetchers)
+        self._settings = replace(self._settings, fetchers=fetchers)
+        for partition in [each for fetcher in self._fetchers.values() for each in fetcher.partitions]:
+            self.follow(partition)
+        for key in [key for key in self._fetchers if key[1] >= fetchers]:
+            ending = asyncio.ensure_future(self._fetchers.pop(key).close())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
     async def close(self) -> None:
         """Ends all tasks and connections."""
         fetchers = list(self._fetchers.values())
         self._fetchers.clear()
         self._where.clear()
-        await asyncio.gather(*(fetcher.close() for fetcher in fetchers))
+        await asyncio.gather(*(fetcher.close() for fetcher in fetchers), *self._ending)

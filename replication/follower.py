@@ -84,7 +84,9 @@ class Follower:
     controller.
     """
 
-    __slots__ = ("_backoff_ms", "_failures", "error", "leader_epoch", "log", "retry_ms", "state", "tells_epochs")
+    __slots__ = (
+        "_backoff_ms", "_failures", "error", "in_sync", "leader_epoch", "log", "retry_ms", "state", "tells_epochs",
+    )  # fmt: skip
 
     def __init__(
         self, log: ReplicaLog, leader_epoch: int, *, tells_epochs: bool = True, backoff_ms: int = 1000
@@ -95,6 +97,7 @@ class Follower:
         self.state = State.TRUNCATING
         self.retry_ms = 0  # BACKING_OFF until then
         self.error = Errors.NONE  # the last one, until a fetch succeeds
+        self.in_sync = False  # as of the last fetch: all that the leader knows to be replicated is here
         self._failures = 0
         self._backoff_ms = backoff_ms
 

@@ -149,6 +149,8 @@ async def _answer_later(context: RequestContext, fetching: Fetching, found: Roun
 def _respond(context: RequestContext, fetching: Fetching, found: Round) -> FetchResponse:
     chosen = fetching.answer(found.answers)
     fetching.done()
+    if found.throttled_bytes:
+        context.services.replication_quotas.leader.record(found.throttled_bytes)
     version = context.api_version
     response = FetchResponse(session_id=fetching.session_id)
     topic: FetchableTopicResponse | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from pybroker.protocol.messages import (
 from pybroker.protocol.records import legacy
 from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.uuids import ZERO_UUID, uuid_from_text
+from pybroker.protocol.work import Workshop
 from pybroker.replication.fetch import PartitionReader
 from pybroker.replication.manager import ReplicaManager
 from pybroker.storage.log_manager import LogManager
@@ -45,6 +47,7 @@ async def open_room(manager: LogManager, topic_ids: dict[str, bytes] | None = No
         BROKER_ID, manager, clock, lambda topic, index: manager.get(TopicPartition(topic, index)), lambda topic: {}
     )
     reader = PartitionReader(replicas.partition, clock.monotonic_ms)
+    threads = ThreadPoolExecutor(1)
     services = SimpleNamespace(
         replica_manager=replicas,
         metadata_cache=SimpleNamespace(topics={partition.topic for partition in manager.logs}, topic_name=None),
@@ -52,6 +55,7 @@ async def open_room(manager: LogManager, topic_ids: dict[str, bytes] | None = No
         partition_reader=reader,
         fetch_max_bytes=MOST,
         reader_threads=None,
+        workshop=Workshop(threads),
     )
     states = [
         leader_and_isr.LeaderAndIsrTopicState(
@@ -80,6 +84,7 @@ async def open_room(manager: LogManager, topic_ids: dict[str, bytes] | None = No
     try:
         yield Room(services, None)  # type: ignore[arg-type]
     finally:
+        threads.shutdown()
         manager.shutdown()
 
 

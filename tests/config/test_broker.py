@@ -132,6 +132,52 @@ def test_good_dynamic_settings() -> None:
     config.validate_dynamic({"listener.name.a.ssl.keystore.location": "/x"}, per_broker=True)
 
 
+RATE = "leader.replication.throttled.rate"
+THREADS = (
+    "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count update validation failed for "
+    "num.replica.fetchers={}, value should {} for configuration Invalid dynamic configuration"
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({RATE: "-1"}, f"Invalid value -1 for configuration {RATE}: Value must be at least 0"),
+        ({RATE: "1.5"}, f"Invalid value 1.5 for configuration {RATE}: Not a number of type LONG"),
+        ({"num.replica.fetchers": "9"}, THREADS.format(9, "not be greater than double the current value 4")),
+        ({"num.replica.fetchers": "1"}, THREADS.format(1, "be at least half the current value 4")),
+        ({"num.replica.fetchers": "0"}, THREADS.format(0, "be at least 1")),
+        ({}, THREADS.format(1, "be at least half the current value 4")),  # a deletion
+        (
+            {"num.replica.fetchers": "4", "log.cleaner.threads": "3"},
+            "Invalid value org.apache.kafka.common.config.ConfigException: Log cleaner threads cannot be increased to "
+            "more than double the current value 1 for configuration Invalid dynamic configuration",
+        ),
+    ],
+)
+def test_throttles_and_numbers_of_threads(settings: dict[str, str], message: str) -> None:
+    """As recorded of Kafka 3.9.2."""
+    config = BrokerConfig.of({})
+    config.apply_dynamic({"num.replica.fetchers": "4"}, {})
+    with pytest.raises(ConfigError) as caught:
+        config.validate_dynamic(settings, per_broker=True)
+    assert caught.value.message == message
+    config.validate_dynamic({"num.replica.fetchers": "8", RATE: "0"}, per_broker=True)
+    config.validate_dynamic({"num.replica.fetchers": "2"}, per_broker=True)
+
+
+def test_a_throttle_is_told_of_where_it_is_set_and_counts_only_while_running() -> None:
+    config = BrokerConfig.of({})
+    assert RATE not in {entry.name for entry in config.describe()}
+    assert config.throttle(RATE) is None
+    config.apply_dynamic({RATE: "10"}, {RATE: "20"})
+    (entry,) = config.describe([RATE])
+    assert (entry.value, entry.source, entry.read_only, entry.sensitive) == ("10", DYNAMIC_BROKER, True, False)
+    assert entry.synonyms == (Synonym(RATE, "10", DYNAMIC_BROKER), Synonym(RATE, "20", DYNAMIC_DEFAULT))
+    assert config.throttle(RATE) == 10
+    assert BrokerConfig.of({RATE: "5"}).throttle(RATE) is None
+
+
 def test_prefixed_names() -> None:
     prefixed = find_setting("listener.name.client.scram-sha-256.sasl.jaas.config")
     assert prefixed is not None and prefixed.sensitive

@@ -110,6 +110,11 @@ def test_kafkas_messages(name: str, text: str, message: str) -> None:
 def test_bounds_that_are_met() -> None:
     assert TOPIC_SETTINGS["leader.replication.throttled.replicas"].parse("*") == ["*"]
     assert TOPIC_SETTINGS["leader.replication.throttled.replicas"].parse("0:1,12:3") == ["0:1", "12:3"]
+    for odd in ("*,", "0:1,,1:1", ",0:1", "0:1, ,"):  # recorded: Kafka takes these
+        TOPIC_SETTINGS["leader.replication.throttled.replicas"].parse(odd)
+    for wrong in ("*,*", "0:1,*", "1:1:1", "0:", ":"):
+        with pytest.raises(ConfigError):
+            TOPIC_SETTINGS["leader.replication.throttled.replicas"].parse(wrong)
     assert TOPIC_SETTINGS["compression.gzip.level"].parse("-1") == -1
     assert TOPIC_SETTINGS["cleanup.policy"].parse("compact,delete") == ["compact", "delete"]
     assert setting("group.consumer.migration.policy").parse("Upgrade") == "Upgrade"

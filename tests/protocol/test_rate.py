@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pybroker.protocol.clock import ManualClock, SystemClock
-from pybroker.protocol.rate import TokenBucket
+from pybroker.protocol.rate import TokenBucket, WindowedRate
 
 
 def test_burst_then_rate() -> None:
@@ -34,3 +34,23 @@ def test_rate_zero_never_fills() -> None:
 def test_system_clock_reads_both_times() -> None:
     clock = SystemClock()
     assert clock.now_ms() > 1_600_000_000_000 and clock.monotonic_ms() <= clock.monotonic_ms()
+
+
+def test_windows() -> None:
+    clock = ManualClock()
+    rate = WindowedRate(3, 1000, clock)
+    assert rate.per_second() == 0
+    rate.record(500)
+    assert rate.per_second() == 500  # at least one window counts
+    clock.advance(999)
+    rate.record(500)
+    assert rate.per_second() == 1000
+    clock.advance(1001)  # 2000 since the first
+    rate.record(1000)
+    assert rate.per_second() == 1000
+    clock.advance(1000)  # the first window is gone
+    assert rate.per_second() == 1000
+    clock.advance(1000)
+    assert rate.per_second() == 500
+    clock.advance(1000)
+    assert rate.per_second() == 0
