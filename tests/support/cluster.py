@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from tests.support.broker import BrokerProcess, wait_until
+from tests.support.broker import BrokerProcess, TwoDirectories, wait_until
 from tests.support.kafka import KafkaBroker
 from tests.support.wire import WireClient
 from tests.support.zookeeper import ZooKeeperServer
@@ -66,21 +66,23 @@ class Cluster:
         kinds: Mapping[int, str],
         settings: Mapping[str, str] | None = None,
         broker_settings: Mapping[int, Mapping[str, str]] | None = None,
+        two_directories: bool = False,
     ) -> None:
         """`kinds` says for each broker id which it is, and in which order they start; `settings` are everyone's,
-        `broker_settings` those of single brokers."""
+        `broker_settings` those of single brokers. With two log directories these are x and y in each data_dir."""
         self.zookeeper, self.kinds = zookeeper, dict(kinds)
         self.chroot = f"/cluster-{uuid.uuid4()}"
         self.brokers: dict[int, Broker] = {}
         for broker_id, kind in self.kinds.items():
             own = SETTINGS | dict(settings or {}) | dict((broker_settings or {}).get(broker_id, {}))
-            connect = zookeeper.address + self.chroot
+            connect, folder = zookeeper.address + self.chroot, work / f"{kind}-{broker_id}"
+            data = folder / "data"
             if kind == KAFKA:
-                folder = work / f"kafka-{broker_id}"
-                self.brokers[broker_id] = KafkaBroker(folder, folder / "data", connect, broker_id, own)
+                own |= {"log.dirs": f"{data}/x,{data}/y"} if two_directories else {}
+                self.brokers[broker_id] = KafkaBroker(folder, data, connect, broker_id, own)
             else:
                 own |= {"zookeeper.connect": connect, "broker.id": str(broker_id)}
-                self.brokers[broker_id] = BrokerProcess(work / f"pybroker-{broker_id}", own)
+                self.brokers[broker_id] = (TwoDirectories if two_directories else BrokerProcess)(data, own)
         self._store: Any = None
         self._paused: set[int] = set()
 
@@ -295,9 +297,15 @@ class Cluster:
         assert answer["ErrorCode"] == 0, answer
 
     # logs
+    def folder(self, broker_id: int, topic: str, index: int) -> Path:
+        """Of a replica that is there."""
+        data = self.brokers[broker_id].data_dir
+        (found,) = [*data.glob(f"{topic}-{index}"), *data.glob(f"*/{topic}-{index}")]
+        return found
+
     def log_bytes(self, broker_id: int, topic: str, index: int) -> bytes:
         """The .log files of a replica, one after the other."""
-        folder = self.brokers[broker_id].data_dir / f"{topic}-{index}"
+        folder = self.folder(broker_id, topic, index)
         return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
 
     def wait_equal_logs(self, topic: str, seconds: float = 30) -> None:
