@@ -73,7 +73,7 @@ def entity_path(services: Services, resource_type: int, name: str) -> str:
         if not name:
             raise KafkaError(Errors.INVALID_REQUEST, "Default topic resources are not allowed.")
         return f"topics/{name}"
-    if resource_type == GROUP and serves_groups(services.config):
+    if resource_type == GROUP and services.foreign_brokers.none:
         if not name:
             raise KafkaError(Errors.INVALID_REQUEST, "Default group resources are not allowed.")
         return f"groups/{paths.sanitize(name)}"
@@ -82,11 +82,6 @@ def entity_path(services: Services, resource_type: int, name: str) -> str:
         "AlterConfigs is only supported for topics and brokers, but resource type is "
         + TYPE_NAMES.get(resource_type, "UNKNOWN"),
     )
-
-
-def serves_groups(config: BrokerConfig) -> bool:
-    """Whether groups have settings of their own: Kafka with ZooKeeper knows no such thing."""
-    return not config.zookeeper
 
 
 def _check_own_id(broker_id: int, name: str) -> None:

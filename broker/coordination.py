@@ -69,6 +69,11 @@ class Coordination:
             importlib.import_module(name)
             self._loop.call_later(STEP_SECONDS, self._import_next, modules)
 
+    def served_protocols_changed(self) -> None:
+        """The consumer protocol has gone on or off for this broker."""
+        if self._groups is not None:
+            self._groups.served_protocols_changed()
+
     def close(self) -> None:
         """Answers those who wait for a rebalance."""
         self._begun = False

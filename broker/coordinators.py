@@ -139,11 +139,11 @@ class GroupConfigs:
 def consumer_groups(
     config: BrokerConfig, configs: ConfigRepository, cache: MetadataCache, clock: Clock
 ) -> Callable[[dict[str, Group]], ConsumerGroups] | None:
-    """What serves the consumer protocol in a partition; None where that is off, as in every cluster with ZooKeeper.
+    """What serves the consumer protocol in a partition; None where that is not enabled.
 
     Its modules are imported with the first group.
     """
-    if config.zookeeper or "consumer" not in config.list("group.coordinator.rebalance.protocols"):
+    if "consumer" not in config.list("group.coordinator.rebalance.protocols"):
         return None
     shared: list[ConsumerRules] = []
 
@@ -168,8 +168,10 @@ def group_coordinator(
     clock: Clock,
     timer: Timer,
     threads: Executor,
+    may_serve_consumer: Callable[[], bool],
 ) -> GroupCoordinator:
-    """The coordinator of groups; what it coordinates it is told by Coordination."""
+    """The coordinator of groups; what it coordinates it is told by Coordination. `may_serve_consumer` is false while
+    brokers that don't know the consumer protocol are in the cluster."""
     acks = config.int("offsets.commit.required.acks")
     coordinator = GroupCoordinator(
         TopicLogs(OFFSETS_TOPIC, replicas, threads, acks),
@@ -183,6 +185,7 @@ def group_coordinator(
         load_bytes=config.int("offsets.load.buffer.size"),
         expire_every_ms=config.int("offsets.retention.check.interval.ms"),
         new_consumer=consumer_groups(config, configs, cache, clock),
+        may_serve_consumer=may_serve_consumer,
     )
     cache.on_removed.append(lambda gone: coordinator.topics_deleted({each.topic for each in gone}))
     return coordinator

@@ -26,6 +26,7 @@ from pybroker.broker.broker_channels import BrokerChannels
 from pybroker.broker.controller_orders import ControllerOrders
 from pybroker.broker.coordination import Coordination
 from pybroker.broker.fetch_sessions import FetchSessionCache
+from pybroker.broker.foreign_brokers import ForeignBrokers
 from pybroker.broker.inter_broker import inter_broker_versions
 from pybroker.broker.kafka_apis import KafkaApis
 from pybroker.broker.logging_setup import LoopMonitor, setup_logging
@@ -176,6 +177,8 @@ class Broker:
         if config.zookeeper:
             from pybroker.broker.health import Health
 
+            await services.foreign_brokers.load()
+            self._tasks.append(self.loop.create_task(services.foreign_brokers.run(), name="foreign brokers"))
             health = Health(self.store, broker_id, config.int("zookeeper.health.check.interval.ms") / 1000)
             self._tasks.append(self.loop.create_task(health.run(), name="health"))
         if self.replication is not None:
@@ -218,8 +221,13 @@ class Broker:
         def build_groups() -> GroupCoordinator:
             from pybroker.broker.coordinators import group_coordinator
 
-            return group_coordinator(config, configs, replicas, cache, self.clock, self.timer, self.readers)
+            return group_coordinator(
+                config, configs, replicas, cache, self.clock, self.timer, self.readers, lambda: foreign_brokers.none
+            )
 
+        coordination = Coordination(replicas, self.loop, build_groups)
+        foreign_brokers = ForeignBrokers(self.store)
+        foreign_brokers.on_change.append(coordination.served_protocols_changed)
         return Services(
             broker_id=broker_id,
             cluster_id=cluster_id,
@@ -244,7 +252,8 @@ class Broker:
             topics=TopicWriter(self.store, cache, config, configs, topic_ids=versions.topic_ids),
             configs=configs,
             producer_ids=ProducerIds(self.store, broker_id),
-            coordination=Coordination(replicas, self.loop, build_groups),
+            coordination=coordination,
+            foreign_brokers=foreign_brokers,
         )
 
     def _controller(self, services: Services, bound: tuple[Endpoint, ...]) -> Controller:

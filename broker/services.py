@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pybroker.broker.controller_orders import ControllerOrders
     from pybroker.broker.coordination import Coordination
     from pybroker.broker.fetch_sessions import FetchSessionCache
+    from pybroker.broker.foreign_brokers import ForeignBrokers
     from pybroker.broker.metadata_cache import MetadataCache
     from pybroker.config import BrokerConfig
     from pybroker.controller.configs import ConfigRepository
@@ -55,6 +56,7 @@ class Services:
     configs: ConfigRepository
     producer_ids: ProducerIds
     coordination: Coordination
+    foreign_brokers: ForeignBrokers
     controller: Controller = field(init=False)  # made last: it announces the ports that were bound
 
     @property

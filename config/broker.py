@@ -5,7 +5,7 @@
 | dynamic broker | 2 | /config/brokers/<id> |
 | dynamic default | 3 | /config/brokers/<default> |
 | static | 4 | command line, environment, file |
-| embedded | 4 | definitions.EMBEDDED_DEFAULTS, on the embedded metadata store |
+| own | 4 | definitions.OWN_DEFAULTS; on the embedded metadata store definitions.EMBEDDED_DEFAULTS |
 | default | 5 | the table, or what the machine says (data_dir.py) |
 """
 
@@ -158,14 +158,16 @@ class BrokerConfig:
             return "dynamic default"
         if name in self.static:
             return self.static[name].origin
-        return "embedded" if name in self._embedded() else "default"
+        if name in definitions.OWN_DEFAULTS:
+            return "pybroker"
+        return "embedded" if name in self._own_defaults() else "default"
 
     def is_set(self, name: Text) -> Flag:
         """Whether anybody set it, be it to its default."""
         return name in self.dynamic or name in self.dynamic_defaults or name in self.static
 
-    def _embedded(self) -> dict[Text, Text]:
-        return {} if self.zookeeper else definitions.EMBEDDED_DEFAULTS
+    def _own_defaults(self) -> dict[Text, Text]:
+        return definitions.OWN_DEFAULTS if self.zookeeper else definitions.EMBEDDED_DEFAULTS
 
     def _layers(self, name: Text) -> Synonyms:
         """Every layer that has this very name, strongest first."""
@@ -176,7 +178,7 @@ class BrokerConfig:
             found.append(Synonym(name, text, DYNAMIC_DEFAULT))
         if (static := self.static.get(name)) is not None:
             found.append(Synonym(name, static.value, STATIC))
-        elif (text := self._embedded().get(name)) is not None:
+        elif (text := self._own_defaults().get(name)) is not None:
             found.append(Synonym(name, text, STATIC))
         if (text := default_text(name)) is not None:
             found.append(Synonym(name, text, DEFAULT))

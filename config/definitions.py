@@ -99,15 +99,19 @@ INTERNAL = frozenset(
     )
 )
 
+# Where our defaults are other than those of Apache Kafka 3.9, which serves the consumer protocol with KRaft only: we
+# serve it wherever all brokers are ours, with the defaults of 4.3.
+OWN_DEFAULTS = {
+    "group.coordinator.rebalance.protocols": "classic,consumer",
+    "group.consumer.migration.policy": "bidirectional",
+}
+
 # On the embedded metadata store there is one broker, so what Kafka by default spreads over three can't be.
-EMBEDDED_DEFAULTS = {
+EMBEDDED_DEFAULTS = OWN_DEFAULTS | {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # Apache Kafka 3.9 serves the consumer protocol without ZooKeeper only; so do we, with the defaults of 4.3.
-    "group.coordinator.rebalance.protocols": "classic,consumer",
-    "group.consumer.migration.policy": "bidirectional",
 }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pybroker.coordinator.classic_join import Join, refused
 from pybroker.coordinator.effects import Effects, Reply
+from pybroker.coordinator.group import CONSUMER
 from pybroker.coordinator.offsets import CommittedOffset, Place
 from pybroker.coordinator.partitioner import partition_for
 from pybroker.coordinator.runtime import Hosted, PartitionLogs, Runtime
@@ -29,12 +31,13 @@ if TYPE_CHECKING:
     from pybroker.coordinator.group import Group
     from pybroker.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerGroupDescription
 
+logger = logging.getLogger(__name__)
+
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class GroupCoordinator:
-    """One per broker. `partitions` tells how many partitions the offsets topic has, or will have; `new_consumer` makes
-    what serves the consumer protocol in one of them, where it is on."""
+    """One per broker. `partitions` tells how many partitions the offsets topic has, or will have."""
 
     def __init__(
         self,
@@ -50,12 +53,16 @@ class GroupCoordinator:
         load_bytes: int = 5 * 1024 * 1024,
         expire_every_ms: int = 600_000,
         new_consumer: Callable[[dict[str, Group]], ConsumerGroups] | None = None,
+        may_serve_consumer: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`new_consumer` makes what serves the consumer protocol in a partition, where the protocol is enabled;
+        whether it may be served just now says `may_serve_consumer`."""
         self.runtime: Runtime[GroupShard] = Runtime(
             OFFSETS_TOPIC, logs, lambda: GroupShard(settings, clock, new_consumer=new_consumer), clock, timer,
             write_timeout_ms=write_timeout_ms, acks=acks, codec=codec, load_bytes=load_bytes,
         )  # fmt: skip
-        self.serves_consumer_protocol = new_consumer is not None
+        self._knows_consumer_protocol = new_consumer is not None
+        self._may_serve_consumer = may_serve_consumer
         self._partitions = partitions
         self._timer = timer
         self._expire_every_ms = expire_every_ms
@@ -68,6 +75,23 @@ class GroupCoordinator:
         if self._expiring is not None:
             self._expiring.cancel()
         self.runtime.close()
+
+    @property
+    def serves_consumer_protocol(self) -> bool:
+        return self._knows_consumer_protocol and self._may_serve_consumer()
+
+    def served_protocols_changed(self) -> None:
+        """Groups of the consumer protocol that can't be served any more are named: their members get errors."""
+        if self.serves_consumer_protocol:
+            return
+        for hosted in self.runtime:
+            for group in hosted.shard.groups.values():
+                if group.type == CONSUMER and not group.is_empty:
+                    logger.error(
+                        "Group %s is of the consumer protocol (KIP-848), which is not served beside Apache Kafka: "
+                        "its members can't go on until all brokers are of pybroker, or they use the classic protocol",
+                        group.group_id,
+                    )
 
     def partition_for(self, group_id: str) -> int:
         """Raises KafkaError COORDINATOR_NOT_AVAILABLE while there is no offsets topic to count."""

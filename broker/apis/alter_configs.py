@@ -46,7 +46,7 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
 
 async def _alter(context: RequestContext, resource: AlterConfigsResource, validate_only: bool) -> None:
     kind, name = resource.resource_type, resource.resource_name
-    groups_too = config_changes.serves_groups(context.services.config)
+    groups_too = context.services.foreign_brokers.none
     nulls = [each.name for each in resource.configs if each.value is None]
     config_changes.check_changes([each.name for each in resource.configs], nulls)
     if kind not in _ALTERABLE and not (kind == config_changes.GROUP and groups_too):

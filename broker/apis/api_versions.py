@@ -7,8 +7,9 @@ versions | what they add
 3        | the client's software name and version, features as tagged fields (KIP-511, KIP-584)
 4        | features whose lowest version is 0
 
-The answer is computed from HANDLERS. A version above ours is answered in version 0 with UNSUPPORTED_VERSION and our
-own range (in kafka_apis, because such a body can't be decoded). A software name or version that is no word of letters,
+The answer is computed from HANDLERS, without what is off while a broker of Apache Kafka is in the cluster. A version
+above ours is answered in version 0 with UNSUPPORTED_VERSION and our own range (in kafka_apis, because such a body can't
+be decoded). A software name or version that is no word of letters,
 digits, '.' and '-' is INVALID_REQUEST. Features are answered as by Apache Kafka 3.9 with ZooKeeper: epoch 0, no lists.
 """
 
@@ -21,6 +22,7 @@ from pybroker.broker.kafka_apis import HANDLERS
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
+CONSUMER_PROTOCOL = (68, 69)  # ConsumerGroupHeartbeat and -Describe
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
@@ -29,10 +31,12 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         raise KafkaError(Errors.INVALID_REQUEST)
+    hidden = () if context.services.foreign_brokers.none else CONSUMER_PROTOCOL
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=served.lowest, max_version=served.highest)
             for key, served in sorted(HANDLERS.items())
+            if key not in hidden
         ],
         finalized_features_epoch=0,
     )

@@ -5,7 +5,8 @@ versions | what they add
 0        | a new member's id is given out by the broker
 1        | it comes from the client (KIP-1082); subscriptions by pattern (KIP-1043's SubscribedTopicRegex)
 
-UNSUPPORTED_VERSION where group.coordinator.rebalance.protocols lacks "consumer", and in clusters with ZooKeeper.
+UNSUPPORTED_VERSION where group.coordinator.rebalance.protocols lacks "consumer", and while a broker of Apache Kafka is
+in the cluster (ApiVersions leaves it out then).
 """
 
 from __future__ import annotations

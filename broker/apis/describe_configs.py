@@ -26,7 +26,6 @@ from pybroker.broker.config_changes import (
     GROUP,
     TOPIC,
     TYPE_NAMES,
-    serves_groups,
 )
 from pybroker.config.describing import Described
 from pybroker.config.group import describe_group
@@ -125,7 +124,7 @@ def _settings(context: RequestContext, resource: DescribeConfigsResource) -> Ite
     if not name:
         what = "Client metrics subscription name" if resource.resource_type == CLIENT_METRICS else "Group name"
         raise KafkaError(Errors.INVALID_REQUEST, f"{what} must not be empty")
-    if resource.resource_type == GROUP and serves_groups(services.config):
+    if resource.resource_type == GROUP and services.foreign_brokers.none:
         return describe_group(services.config, services.configs.get(f"groups/{paths.sanitize(name)}"), keys)
     return ()
 

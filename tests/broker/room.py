@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pybroker.broker.context import EncodedResponse, RequestContext
+from pybroker.broker.foreign_brokers import ForeignBrokers
 from pybroker.broker.kafka_apis import HANDLERS, ApiMetrics, ServedVersion
 from pybroker.broker.metadata_cache import MetadataCache
 from pybroker.config import BrokerConfig
@@ -145,6 +146,7 @@ async def open_room(directory: Path, **settings: str) -> AsyncIterator[Room]:
         configs=configs,
         producer_ids=producer_ids,
         log_manager=SimpleNamespace(describe=list),
+        foreign_brokers=ForeignBrokers(store),
     )
     await controller.start()
     try:

@@ -4,7 +4,7 @@ import pytest
 
 from pybroker.config import BrokerConfig, ConfigError, NotDynamic
 from pybroker.config.broker import find_setting
-from pybroker.config.definitions import names
+from pybroker.config.definitions import OWN_DEFAULTS, names
 from pybroker.config.describing import DEFAULT, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, Synonym
 from tests.config.recorded import described
 
@@ -18,7 +18,7 @@ RECORDED = {
     "super.users": "x",
 }
 # By our own defaults.
-OTHERS = {"listeners", "log.dir", "queued.max.request.bytes", "metadata.dir", "validate.records"}
+OTHERS = {"listeners", "log.dir", "queued.max.request.bytes", "metadata.dir", "validate.records"} | set(OWN_DEFAULTS)
 
 
 def test_typed_access() -> None:
@@ -43,6 +43,13 @@ def test_defaults_that_the_machine_decides(monkeypatch: pytest.MonkeyPatch) -> N
     assert BrokerConfig.of({"log.dir": "/x"}).log_dirs == ["/x"]
     assert config.int("queued.max.request.bytes") >= 128 << 20
     assert BrokerConfig.of({"queued.max.request.bytes": "-1"}).int("queued.max.request.bytes") == -1
+
+
+def test_own_defaults_on_either_store() -> None:
+    for connect in ("", "z:2181"):
+        config = BrokerConfig.of({"zookeeper.connect": connect})
+        assert config.list("group.coordinator.rebalance.protocols") == ["classic", "consumer"]
+        assert config.source("group.coordinator.rebalance.protocols") == "pybroker"
 
 
 def test_embedded_defaults_only_without_zookeeper() -> None:

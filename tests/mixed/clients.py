@@ -6,12 +6,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tests.support.cluster import Cluster
 from tests.support.java import run_tool
 
 Acknowledged = dict[tuple[int, int], bytes]  # (partition, offset) → value
+
+
+def place(message: Any) -> tuple[int, int]:
+    return message.partition(), message.offset()
 
 
 def produce(cluster: Cluster, topic: str, prefix: str, count: int = 40, seconds: float = 60) -> Acknowledged:
@@ -21,7 +25,7 @@ def produce(cluster: Cluster, topic: str, prefix: str, count: int = 40, seconds:
 
     def delivered(error: Any, message: Any) -> None:
         if error is None:
-            acknowledged[message.partition(), message.offset()] = message.value()
+            acknowledged[place(message)] = message.value()
         else:
             failures.append(error)
 
@@ -51,11 +55,12 @@ def consume(bootstrap: str, topic: str, partitions: Sequence[int], seconds: floa
         message = consumer.poll(1)
         if message is None:
             continue
-        if message.error():
-            assert message.error().code() == -191, message.error()  # the partition's end
-            ended.add(message.partition())
+        error = message.error()
+        if error is not None:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            ended.add(place(message)[0])
         else:
-            found[message.partition(), message.offset()] = message.value()
+            found[place(message)] = message.value() or b""
     consumer.close()
     return found
 

@@ -67,9 +67,11 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         broker_settings: Mapping[int, Mapping[str, str]] | None = None,
         two_directories: bool = False,
+        later: Sequence[int] = (),
     ) -> None:
         """`kinds` says for each broker id which it is, and in which order they start; `settings` are everyone's,
-        `broker_settings` those of single brokers. With two log directories these are x and y in each data_dir."""
+        `broker_settings` those of single brokers. Those named in `later` start when a test says so. With two log
+        directories these are x and y in each data_dir."""
         self.zookeeper, self.kinds = zookeeper, dict(kinds)
         self.chroot = f"/cluster-{uuid.uuid4()}"
         self.brokers: dict[int, Broker] = {}
@@ -83,6 +85,7 @@ class Cluster:
             else:
                 own |= {"zookeeper.connect": connect, "broker.id": str(broker_id)}
                 self.brokers[broker_id] = (TwoDirectories if two_directories else BrokerProcess)(data, own)
+        self._later = later
         self._store: Any = None
         self._paused: set[int] = set()
 
@@ -91,7 +94,8 @@ class Cluster:
         self._store = self.zookeeper.client()
         try:
             for broker_id in self.brokers:
-                self.start(broker_id)
+                if broker_id not in self._later:
+                    self.start(broker_id)
         except BaseException:
             self.close()
             raise
