@@ -21,10 +21,15 @@ CONTROLLER, KAFKA_MEMBER, OUR_MEMBER, OUR_OTHER = 1, 2, 3, 4
 
 @pytest.fixture(params=PROTOCOLS, scope="module")
 def running(
-    zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    zookeeper: ZooKeeperServer,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+    long_run: bool,
 ) -> Iterator[Cluster]:
     """Two of each kind, with two log directories each."""
     need_java("3.9.2")
+    if request.param != "3.9" and not long_run:
+        pytest.skip("with --long")
     settings = {"inter.broker.protocol.version": request.param, "replica.lag.time.max.ms": "2000"}
     kinds = {CONTROLLER: KAFKA, KAFKA_MEMBER: KAFKA, OUR_MEMBER: OURS, OUR_OTHER: OURS}
     folder = tmp_path_factory.mktemp("mixed")

@@ -126,7 +126,7 @@ class Harness:
         loop = asyncio.get_running_loop()
         self.timer = Timer(SystemClock(), loop)
         self.settings = NetworkSettings(**settings)
-        self.apis = KafkaApis(SimpleNamespace(foreign_brokers=SimpleNamespace(none=True)))
+        self.apis = KafkaApis(types.SimpleNamespace(foreign_brokers=types.SimpleNamespace(none=True)))
         self.server = SocketServer(loop, SystemClock(), self.timer, self.settings, self.apis, sendfile=sendfile)
         self.clients: list[Client] = []
         self.port = 0
