@@ -393,6 +393,7 @@ class Broker:
         self.timer.close()
         self.readers.shutdown(wait=False, cancel_futures=True)
         if self.log_manager is not None:
+            await self.log_manager.settle()
             await self.loop.run_in_executor(None, self.log_manager.shutdown)
         if self.store is not None:
             await self.store.close()

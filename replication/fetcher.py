@@ -12,11 +12,12 @@ import logging
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from pybroker.protocol.clock import Clock
 from pybroker.protocol.connection import BrokerConnection
-from pybroker.protocol.errors import Errors
+from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.fetch import FetchResponse, PartitionData
 from pybroker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -36,6 +37,7 @@ from pybroker.replication.fetch_requests import SESSION_ERRORS, FetchRequests, F
 from pybroker.replication.follower import Follower, State
 from pybroker.replication.partition import Partition
 from pybroker.replication.quotas import ReplicationQuota
+from pybroker.storage.log_append import AppendInfo
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ LATEST, EARLIEST = -1, -2
 DIVERGENCE_BY_FETCH = 12
 LIST_OFFSETS_VERSION = 5  # enough for all that is asked; every broker since 2.1 has it
 EPOCHS_VERSION = 3
+WAIT_BESIDE_WRITES_MS = 20  # a Fetch waits no longer while others are being written, which are to be in the next
 
 #: Errors of a leader that has not heard yet what the controller told this broker.
 BEHIND = frozenset({
@@ -197,6 +200,8 @@ class LeaderFetcher:
             for key, (partition, follower, offset) in asked.items()
         }
         request = self._requests.build(wanted)
+        if any(follower.state is State.WRITING for _, follower in self._followed.values()):
+            request.max_wait_ms = min(request.max_wait_ms, WAIT_BESIDE_WRITES_MS)
         version = self._requests.version
         response: FetchResponse = await leader.send(request, version)
         self._requests.answered(response)
@@ -243,10 +248,32 @@ class LeaderFetcher:
         if quota is not None and data.records and quota.covers(partition.topic, partition.index):
             quota.record(len(data.records))
         written = follower.on_fetch(data, offset, self._clock.monotonic_ms())
+        if not isinstance(written, int):
+            done = partial(self._written, partition, follower, data)
+            asyncio.ensure_future(written).add_done_callback(done)
+            return
         follower.in_sync = data.high_watermark <= partition.log.log_end_offset
         if written or partition.log.high_watermark != mark:
             partition.followed(written)
         self._note(partition, follower, before)
+
+    def _written(
+        self, partition: Partition, follower: Follower, data: PartitionData, appending: asyncio.Future[AppendInfo]
+    ) -> None:
+        """An append that had to wait for a slow disk is through."""
+        failure = appending.exception()
+        if not self._still_followed(partition, follower):
+            return
+        before = follower.error
+        if failure is not None and not isinstance(failure, KafkaError):
+            logger.error("%s can't be written: %s: %s", partition, type(failure).__name__, failure)
+            failure = KafkaError(Errors.UNKNOWN_SERVER_ERROR)
+        now = self._clock.monotonic_ms()
+        written = follower.on_written(data, appending.result() if failure is None else failure, now)
+        follower.in_sync = data.high_watermark <= partition.log.log_end_offset
+        partition.followed(written)
+        self._note(partition, follower, before)
+        self._changed.set()
 
     def _note(self, partition: Partition, follower: Follower, before: Errors) -> None:
         """A line in the log when a partition begins to fail, but not for a leader that is a moment behind."""

@@ -8,6 +8,7 @@ asked for with OffsetForLeaderEpoch before. A log that knows no epochs is cut to
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from enum import Enum
 from typing import Protocol
 
@@ -36,7 +37,7 @@ class ReplicaLog(Protocol):
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]: ...
 
-    def append_as_follower(self, records: memoryview) -> AppendInfo: ...
+    def append_as_follower(self, records: memoryview) -> AppendInfo | Awaitable[AppendInfo]: ...
 
     def truncate_to(self, offset: int) -> bool: ...
 
@@ -50,6 +51,7 @@ class ReplicaLog(Protocol):
 class State(Enum):
     TRUNCATING = "its log may have to be cut before it fetches"
     FETCHING = "fetches from its log's end"
+    WRITING = "what it fetched is being written to a slow disk"
     LOCATING = "its log's end is not in the leader's log: asks where that begins and ends"
     BACKING_OFF = "failed, and tries again after a pause"
     OFFLINE = "its disk has failed"
@@ -57,6 +59,8 @@ class State(Enum):
 
 class Event(Enum):
     TRUNCATED = "the log is the beginning of the leader's, or the next fetch will tell"
+    WRITE_BEGUN = "its disk is slow"
+    WRITTEN = "what was fetched is in the log"
     OUT_OF_RANGE = "the leader has no such offset"
     LOCATED = "the log was cut or emptied to fit into the leader's"
     FAILED = "the leader answered with an error, or did not answer"
@@ -64,9 +68,11 @@ class Event(Enum):
     DISK_FAILED = "the log can't be written"
 
 
-_ACTIVE = (State.TRUNCATING, State.FETCHING, State.LOCATING)
+_ACTIVE = (State.TRUNCATING, State.FETCHING, State.WRITING, State.LOCATING)
 TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.TRUNCATING, Event.TRUNCATED): State.FETCHING,
+    (State.FETCHING, Event.WRITE_BEGUN): State.WRITING,
+    (State.WRITING, Event.WRITTEN): State.FETCHING,
     (State.FETCHING, Event.OUT_OF_RANGE): State.LOCATING,
     (State.LOCATING, Event.LOCATED): State.FETCHING,
     (State.BACKING_OFF, Event.RETRY): State.TRUNCATING,
@@ -129,10 +135,11 @@ class Follower:
             offset, agreed = self._common_end(epoch, end_offset)
             self._cut(offset, Event.TRUNCATED if agreed else None, now_ms)
 
-    def on_fetch(self, data: PartitionData, asked_offset: int, now_ms: int) -> int:
+    def on_fetch(self, data: PartitionData, asked_offset: int, now_ms: int) -> int | Awaitable[AppendInfo]:
         """The leader's answer for this partition to a Fetch at `asked_offset`; bytes appended.
 
-        An answer to an older question (the log has been cut or is led here since) changes nothing.
+        Where the append has to wait it is returned, and `on_written` to be told of its end. An answer to an older
+        question (the log has been cut or is led here since) changes nothing.
         """
         log = self.log
         if self.state is not State.FETCHING or asked_offset != log.log_end_offset:
@@ -149,12 +156,30 @@ class Follower:
             self._diverged(diverging, now_ms)
             return 0
         try:
-            written = log.append_as_follower(memoryview(data.records)).bytes if data.records else 0
+            info = log.append_as_follower(memoryview(data.records)) if data.records else None
+        except KafkaError as error:
+            self._log_failed(error, now_ms)
+            return 0
+        if info is None or isinstance(info, AppendInfo):
+            return self._written(data, info, now_ms)
+        self._on(Event.WRITE_BEGUN)
+        return info
+
+    def on_written(self, data: PartitionData, outcome: AppendInfo | KafkaError, now_ms: int) -> int:
+        """The append that `on_fetch` began has ended like this; bytes appended."""
+        if isinstance(outcome, KafkaError):
+            self._log_failed(outcome, now_ms)
+            return 0
+        self._on(Event.WRITTEN)
+        return self._written(data, outcome, now_ms)
+
+    def _written(self, data: PartitionData, info: AppendInfo | None, now_ms: int) -> int:
+        try:
             self._follow_offsets(data.high_watermark, data.log_start_offset)
         except KafkaError as error:
             self._log_failed(error, now_ms)
             return 0
-        return written
+        return 0 if info is None else info.bytes
 
     def _diverged(self, leader: EpochEndOffset, now_ms: int) -> None:
         before = self.log.log_end_offset, self.log.latest_epoch

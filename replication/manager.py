@@ -116,12 +116,23 @@ class ReplicaManager:
         for topic in request.topic_states:
             errors = []
             for state in topic.partition_states:
-                code = self._apply(topic, state)
+                code = await self._apply_in_turn(topic, state)
                 errors.append(LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code))
                 if pace.due():
                     await pace.rest()
             topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
         return LeaderAndIsrResponse(topics=topics)
+
+    async def _apply_in_turn(self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState) -> Errors:
+        """Not while something is being appended: an append of one leader epoch is done before the next one begins."""
+        at = TopicPartition(topic.topic_name, state.partition_index)
+        while True:
+            log = self._log_manager.get(at)
+            if log is None or log.queue is None:
+                return self._apply(topic, state)
+            async with log.queue.turn(refusing=Errors.NOT_LEADER_OR_FOLLOWER):
+                if self._log_manager.get(at) is log:
+                    return self._apply(topic, state)
 
     def _apply(self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState) -> Errors:
         name, index = topic.topic_name, state.partition_index
@@ -162,6 +173,8 @@ class ReplicaManager:
     def _resign(self, partition: Partition) -> None:
         if self._fetchers is not None:
             self._fetchers.stop(partition)
+        if partition.log.queue is not None:
+            partition.log.queue.refuse(Errors.NOT_LEADER_OR_FOLLOWER)
         partition.resign()
         self._tell(partition)
 

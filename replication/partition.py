@@ -6,6 +6,7 @@ the high watermark) are in one place. Whatever a reader may see moves only in `a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
@@ -161,13 +162,15 @@ class Partition:
             self.bytes_in += info.bytes
             self.advance()
             return info
-        return self._append_later(info)  # type: ignore[arg-type]
+        assert not isinstance(info, AppendInfo)
+        appending = asyncio.ensure_future(info)
+        appending.add_done_callback(self._appended)
+        return asyncio.shield(appending)  # it goes on, whether somebody waits for it or not
 
-    async def _append_later(self, appending: Awaitable[AppendInfo]) -> AppendInfo:
-        info = await appending
-        self.bytes_in += info.bytes
-        self.advance()
-        return info
+    def _appended(self, appending: asyncio.Future[AppendInfo]) -> None:
+        if appending.exception() is None:
+            self.bytes_in += appending.result().bytes
+            self.advance()
 
     @property
     def effective_min_isr(self) -> int:

@@ -56,20 +56,24 @@ class Index:
             file.truncate(self.max_entries * self.entry_size)
         self.entries = 0
 
-    def reserve(self) -> None:
-        """Make room for one entry, so that appending it cannot fail. OSError when the disk is full."""
+    def reserve(self, count: int = 1) -> None:
+        """Make room for `count` entries, as far as the file's size allows, so that appending them cannot fail.
+
+        OSError when the disk is full.
+        """
         at = self.entries * self.entry_size
-        if at + self.entry_size <= self._reserved:
+        wanted = at + max(1, min(count, self.max_entries - self.entries)) * self.entry_size
+        if wanted <= self._reserved:
             return
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if not self._reserved:
-                capacity = max(self.max_entries * self.entry_size, at + self.entry_size)
+                capacity = max(self.max_entries * self.entry_size, wanted)
                 os.ftruncate(fd, capacity)
                 self._map = _map(fd, capacity, mmap.ACCESS_WRITE)
             else:
                 capacity = len(self._data())
-            end = min(capacity, (at + self.entry_size + _PAGE - 1) // _PAGE * _PAGE)
+            end = min(capacity, (wanted + _PAGE - 1) // _PAGE * _PAGE)
             os.pwrite(fd, bytes(end - at), at)
             self._reserved = end
         finally:

@@ -1,9 +1,10 @@
 """One partition's log (Kafka's UnifiedLog and LocalLog): segments, offsets, producers, leader epochs.
 
-Everything here runs on the event loop's thread, except what is handed to the host's threads: fsync and the deletion of
-files. The common append, one batch as every client of today sends it, is straight-line code over the batch's header:
-check, put base offset and leader epoch into the batch where it lies, one write. Every other append is in log_append,
-reading in log_read, searching by time in log_time, what goes in retention and log_truncate.
+Everything here runs on the event loop's thread, except what is handed to the host's threads: fsync, the deletion of
+files, and the writes themselves while the disk is slow (append_queue). The common append, one batch as every client of
+today sends it, is straight-line code over the batch's header: check, put base offset and leader epoch into the batch
+where it lies, one write. Every other append is in log_append, reading in log_read, searching by time in log_time, what
+goes in retention and log_truncate.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import errno
 import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from pybroker.protocol.errors import Errors, KafkaError
@@ -28,6 +31,7 @@ from pybroker.protocol.records.header import (
 from pybroker.protocol.types import TopicPartition
 from pybroker.storage import log_append, log_flush, log_read, log_time, log_truncate, retention
 from pybroker.storage.append import AppendRules
+from pybroker.storage.append_queue import SLOW_WRITE_SECONDS, AppendQueue
 from pybroker.storage.leader_epochs import LeaderEpochCache
 from pybroker.storage.log_append import ASSIGN, AppendInfo
 from pybroker.storage.log_host import LogHost
@@ -71,6 +75,7 @@ class Log:
         "log_start_offset",
         "max_batch_bytes",
         "producers",
+        "queue",
         "recovery_point",
         "rules",
         "segments",
@@ -127,6 +132,7 @@ class Log:
         self.tail_position = 0
         self.latest_epoch = leader_epochs.latest_epoch
         self.has_markers = False
+        self.queue: AppendQueue | None = None  # while not None, every append goes there
         self.update_config(config)
 
     def __repr__(self) -> str:
@@ -178,12 +184,16 @@ class Log:
         """Give the batches their offsets, in place, and write them; `records` must be writable.
 
         `version` is the Produce request's. Without `from_client` (a coordinator's records, markers) contents are not
-        judged. The answer is awaitable where it has to wait for the disk (flush.messages); the order of appends is
-        that of the calls all the same.
+        judged. The answer is awaitable where it has to wait for the disk (flush.messages, a slow disk); the order of
+        appends is that of the calls all the same. It must not be cancelled, and `records` have to stay till then.
 
         Raises InvalidProduce and RecordsRejected (see append) and other KafkaErrors: MESSAGE_TOO_LARGE,
         CORRUPT_MESSAGE, INVALID_RECORD, those of ProducerStates.check, KAFKA_STORAGE_ERROR. The reason is a note.
         """
+        if self.queue is not None:
+            return self.queue.put(
+                partial(log_append.append_in_turn, self, records, leader_epoch, version, from_client)
+            )
         size = len(records)
         if from_client and version >= _ZSTD_SINCE and size >= BATCH_OVERHEAD:
             (
@@ -237,10 +247,14 @@ class Log:
         if leader_epoch != self.latest_epoch:
             self.assign_epoch(leader_epoch, first)
         ASSIGN.pack_into(records, 0, first, size - LOG_OVERHEAD, leader_epoch)
+        started = perf_counter()
         try:
             segment.append(records, size, last, max_timestamp)
         except OSError as error:
             raise self.storage_error(error) from error
+        took = perf_counter() - started
+        if took > SLOW_WRITE_SECONDS:
+            self.host.writer(self).took(took)
         self.log_end_offset = last + 1
         self.tail_offset = first
         self.tail_position = position
@@ -251,8 +265,10 @@ class Log:
         info = AppendInfo(first, last, max_timestamp, size, self.log_start_offset)
         return info if last < self.flush_at else log_flush.flush_then(self, info)
 
-    def append_as_follower(self, records: memoryview) -> AppendInfo:
-        """See log_append.append_as_follower."""
+    def append_as_follower(self, records: memoryview) -> AppendInfo | Awaitable[AppendInfo]:
+        """See log_append.append_as_follower; awaitable where the disk is slow."""
+        if self.queue is not None:
+            return self.queue.put(partial(log_append.append_as_follower_in_turn, self, records))
         return log_append.append_as_follower(self, records)
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
@@ -427,5 +443,7 @@ class Log:
 
     def release(self) -> None:
         """Let go of all files as they are: the log is deleted, or its disk has failed."""
+        if self.queue is not None:
+            self.queue.refuse(Errors.KAFKA_STORAGE_ERROR)
         for segment in self.segments:
             segment.release()

@@ -1,11 +1,18 @@
-"""Appending to a log, but for the common case: odd batches of clients, coordinators' records, what a leader sent."""
+"""Appending to a log, but for the common case: odd batches of clients, coordinators' records, what a leader sent.
+
+Each is done in one go, or in turn (append_queue) with the write elsewhere: then nothing of the log has changed until
+the write is done, and a log that was let go of meanwhile has not been appended to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
 
+from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.records.header import MAGIC_V2, BatchHeader
 from pybroker.storage import log_flush
 from pybroker.storage.append import prepare, read_batches
@@ -54,10 +61,41 @@ class AppendInfo:
         self.duplicate = duplicate
 
 
+class _Write(NamedTuple):
+    """Batches that are ready to be written behind the last one of `segment`; `batches` are their headers."""
+
+    segment: Segment
+    records: memoryview
+    batches: list[BatchHeader]
+    append_time: int = -1
+
+
 def append_checked(
     log: Log, records: memoryview, leader_epoch: int, version: int, from_client: bool
 ) -> AppendInfo | Awaitable[AppendInfo]:
     """The general append: any format and setting, control batches; and all refusals. See Log.append_as_leader."""
+    ready = _prepare(log, records, leader_epoch, version, from_client)
+    if isinstance(ready, AppendInfo):
+        return ready
+    _write(log, ready)
+    return _answer(log, ready)
+
+
+async def append_in_turn(
+    log: Log, records: memoryview, leader_epoch: int, version: int, from_client: bool
+) -> AppendInfo | Awaitable[AppendInfo]:
+    """As append_checked."""
+    ready = _prepare(log, records, leader_epoch, version, from_client)
+    if isinstance(ready, AppendInfo):
+        return ready
+    await _write_elsewhere(log, ready)
+    return _answer(log, ready)
+
+
+def _prepare(
+    log: Log, records: memoryview, leader_epoch: int, version: int, from_client: bool
+) -> AppendInfo | _Write:
+    """The batch with its offset and the segment for it, or the answer where there is nothing to write."""
     now_ms = log.host.clock.now_ms()
     prepared = prepare(records, log.rules, version=version, now_ms=now_ms, from_client=from_client)
     if prepared is None:  # nothing whole was sent, which only Produce 0-2 may
@@ -68,22 +106,66 @@ def append_checked(
         if duplicate is not None:
             return duplicate
     first = log.log_end_offset
-    last = first + header.last_offset_delta
-    segment = log.make_room(len(batch), last, header.max_timestamp)
+    segment = log.make_room(len(batch), first + header.last_offset_delta, header.max_timestamp)
     if leader_epoch != log.latest_epoch:
         log.assign_epoch(leader_epoch, first)
     ASSIGN.pack_into(batch, 0, first, header.length, leader_epoch)
+    append_time = now_ms if log.rules.log_append_time else -1
+    return _Write(segment, batch, [header._replace(base_offset=first)], append_time)
+
+
+def _answer(log: Log, done: _Write) -> AppendInfo | Awaitable[AppendInfo]:
+    header, size = done.batches[0], len(done.records)
+    first, last = header.base_offset, header.last_offset
+    info = AppendInfo(first, last, header.max_timestamp, size, log.log_start_offset, done.append_time)
+    return info if last < log.flush_at else log_flush.flush_then(log, info)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _write(log: Log, ready: _Write) -> None:
+    started = perf_counter()
     try:
-        position = segment.append(batch, len(batch), last, header.max_timestamp)
-        log.log_end_offset = last + 1
-        log.tail_offset, log.tail_position = first, position
-        if header.producer_id >= 0:
-            _update_producer(log, segment, header._replace(base_offset=first), batch)
+        ready.segment.write(ready.records, len(ready.batches))
+        log.host.writer(log).took(perf_counter() - started)
+        _written(log, ready)
     except OSError as error:
         raise log.storage_error(error) from error
-    append_time = now_ms if log.rules.log_append_time else -1
-    info = AppendInfo(first, last, header.max_timestamp, len(batch), log.log_start_offset, append_time)
-    return info if last < log.flush_at else log_flush.flush_then(log, info)
+
+
+async def _write_elsewhere(log: Log, ready: _Write) -> None:
+    segment = ready.segment
+    if segment.fd < 0:  # the log has been let go of
+        raise KafkaError(Errors.KAFKA_STORAGE_ERROR)
+    file = segment.file.retain()
+    try:
+        await log.host.writer(log).write(partial(segment.write, ready.records, len(ready.batches)))
+        if segment.fd != file.fd:  # so it has meanwhile; the file's number is not another's before the release
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR)
+        _written(log, ready)
+    except OSError as error:
+        raise log.storage_error(error) from error
+    finally:
+        file.release()
+
+
+def _written(log: Log, done: _Write) -> None:
+    """The bytes are there: what follows from that. OSError."""
+    segment, batches = done.segment, done.batches
+    first = batches[0]
+    sizes = [len(done.records)] if len(batches) == 1 else [header.size for header in batches]
+    position = segment.written(
+        [Written(size, header.last_offset, header.max_timestamp) for size, header in zip(sizes, batches, strict=True)]
+    )
+    log.log_end_offset = batches[-1].last_offset + 1
+    one_batch = len(batches) == 1 and first.magic == MAGIC_V2
+    log.tail_offset, log.tail_position = (first.base_offset if one_batch else -1), position
+    at = 0
+    for size, header in zip(sizes, batches, strict=True):
+        if header.producer_id >= 0:
+            _update_producer(log, segment, header, done.records[at : at + size])
+        at += size
 
 
 def _check_producer(log: Log, batch: memoryview, header: BatchHeader, from_client: bool) -> AppendInfo | None:
@@ -118,6 +200,9 @@ def _update_producer(log: Log, segment: Segment, header: BatchHeader, batch: mem
             )
 
 
+# --- following --------------------------------------------------------------------------------------------------------
+
+
 def append_as_follower(log: Log, records: memoryview) -> AppendInfo:
     """Write what the leader sent, as it is; a batch that is cut off at the end is passed over.
 
@@ -125,23 +210,43 @@ def append_as_follower(log: Log, records: memoryview) -> AppendInfo:
     KAFKA_STORAGE_ERROR.
     """
     batches = read_batches(records, log.log_end_offset)
+    for run in _runs(log, records, batches):
+        _write(log, run)
+    return _followed(log, batches)
+
+
+async def append_as_follower_in_turn(log: Log, records: memoryview) -> AppendInfo:
+    """As append_as_follower."""
+    batches = read_batches(records, log.log_end_offset)
+    for run in _runs(log, records, batches):
+        await _write_elsewhere(log, run)
+    return _followed(log, batches)
+
+
+def _followed(log: Log, batches: list[tuple[int, BatchHeader]]) -> AppendInfo:
     if not batches:
         return AppendInfo(-1, -1, -1, 0, log.log_start_offset)
-    done = 0
-    while done < len(batches):
-        done += _append_run(log, records, batches, done)
     first, last = batches[0][1], batches[-1][1]
     max_timestamp = max(header.max_timestamp for _, header in batches)
     size = batches[-1][0] + last.size - batches[0][0]
     return AppendInfo(first.base_offset, last.last_offset, max_timestamp, size, log.log_start_offset)
 
 
-def _append_run(log: Log, records: memoryview, batches: list[tuple[int, BatchHeader]], start: int) -> int:
-    """Write, in one go, the batches from number `start` on that fit into one segment; how many."""
+def _runs(log: Log, records: memoryview, batches: list[tuple[int, BatchHeader]]) -> Iterator[_Write]:
+    """The batches in runs that fit into one segment; each has to be written before the next is asked for."""
+    done = 0
+    while done < len(batches):
+        run = _run(log, records, batches, done)
+        yield run
+        done += len(run.batches)
+
+
+def _run(log: Log, records: memoryview, batches: list[tuple[int, BatchHeader]], start: int) -> _Write:
+    """What can be written in one go of the batches from number `start` on."""
     at, first = batches[start]
     segment = log.make_room(first.size, first.last_offset, first.max_timestamp, first.base_offset)
     room = segment.max_size - segment.size
-    run: list[Written] = []
+    run: list[BatchHeader] = []
     end = at
     for number in range(start, len(batches)):
         batch_at, header = batches[number]
@@ -153,16 +258,6 @@ def _append_run(log: Log, records: memoryview, batches: list[tuple[int, BatchHea
             break
         if header.leader_epoch > log.latest_epoch:
             log.assign_epoch(header.leader_epoch, header.base_offset)
-        run.append(Written(header.size, header.last_offset, header.max_timestamp))
+        run.append(header)
         end = batch_at + header.size
-    one_batch = len(run) == 1 and first.magic == MAGIC_V2
-    try:
-        position = segment.append_all(records[at:end], run)
-        log.log_end_offset = run[-1].last_offset + 1
-        log.tail_offset, log.tail_position = (first.base_offset if one_batch else -1), position
-        for batch_at, header in batches[start : start + len(run)]:
-            if header.producer_id >= 0:
-                _update_producer(log, segment, header, records[batch_at : batch_at + header.size])
-    except OSError as error:
-        raise log.storage_error(error) from error
-    return len(run)
+    return _Write(segment, records[at:end], run)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.protocol.types import TopicPartition
 from pybroker.storage import checkpoints
+from pybroker.storage.append_queue import LogWriter
 from pybroker.storage.directory import (
     DirectoryLock,
     has_clean_shutdown,
@@ -39,13 +40,16 @@ CHECKPOINTS = (
 class LogDirectory:
     """A log directory; `failure` says why it is offline, None while it works."""
 
-    __slots__ = ("_lock", "_wanted", "_writing", "_written", "arriving", "failure", "logs", "path", "properties")
+    __slots__ = (
+        "_lock", "_wanted", "_writing", "_written", "arriving", "failure", "logs", "path", "properties", "writer",
+    )  # fmt: skip
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.failure: str | None = None
         self.properties: MetaProperties | None = None
         self.logs: dict[TopicPartition, Log] = {}
+        self.writer = LogWriter(self.logs)
         self.arriving: dict[TopicPartition, Log] = {}  # on their way from other directories
         self._lock: DirectoryLock | None = None
         self._written: dict[str, Offsets] = {}  # what each checkpoint file says

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker.protocol.clock import Clock, SystemClock
+from pybroker.storage.append_queue import LogWriter
 from pybroker.storage.files import PageCache
 
 if TYPE_CHECKING:
@@ -24,16 +25,20 @@ class LogHost(Protocol):
     def disk_failed(self, log: Log, error: OSError) -> None:
         """The disk under the log failed (it is not just full): its log directory goes offline."""
 
+    def writer(self, log: Log) -> LogWriter:
+        """Who writes the appends of the log's directory."""
+
 
 class InlineHost:
     """A host without threads or event loop, for tools, worker processes and tests: everything is done at once."""
 
-    __slots__ = ("cache", "clock", "failed")
+    __slots__ = ("_writer", "cache", "clock", "failed")
 
     def __init__(self, clock: Clock | None = None, cache: PageCache | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.cache = cache or PageCache()
         self.failed: list[OSError] = []
+        self._writer = LogWriter({})
 
     def run(self, action: Callable[[], None], done: Callable[[OSError | None], None], delay_ms: int = 0) -> None:
         """Do it now, whatever the delay."""
@@ -47,3 +52,7 @@ class InlineHost:
     def disk_failed(self, log: Log, error: OSError) -> None:
         """Remember the failure."""
         self.failed.append(error)
+
+    def writer(self, log: Log) -> LogWriter:
+        """One that writes at once, however slow the disk is."""
+        return self._writer

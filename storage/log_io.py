@@ -1,4 +1,4 @@
-"""The slow file work of all logs: threads for fsync and removals, and what to do when it fails.
+"""The slow file work of all logs: threads for fsync, removals and slow appends, and what to do when it fails.
 
 Threads run nothing but calls that give up the interpreter lock. What they find out comes back on the event loop.
 Before `start` and after `stop` there is no loop, and the work is done at once, by the caller.
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pybroker.protocol.timer import Timer
+from pybroker.storage.append_queue import LogWriter
 
 if TYPE_CHECKING:
     from pybroker.storage.log import Log
@@ -31,7 +32,7 @@ Done = Callable[[OSError | None], None]
 class LogIo:
     """The LogHost of every log of a LogManager."""
 
-    __slots__ = ("_loop", "_manager", "_pool", "_timer", "cache", "clock")
+    __slots__ = ("_loop", "_manager", "_nowhere", "_pool", "_timer", "cache", "clock")
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
@@ -40,15 +41,20 @@ class LogIo:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: Timer | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._nowhere = LogWriter({})
 
     def start(self, loop: asyncio.AbstractEventLoop, timer: Timer) -> None:
         """From now on slow work goes to threads, and its results to `loop`."""
         self._loop = loop
         self._timer = timer
+        for directory in self._manager.directories:
+            directory.writer.start(loop)
 
     def stop(self) -> None:
         """Finish what is under way; delayed work is left to the next start."""
         self._loop = self._timer = None
+        for directory in self._manager.directories:
+            directory.writer.stop()
         if self._pool is not None:
             self._pool.shutdown(wait=True)
             self._pool = None
@@ -67,6 +73,11 @@ class LogIo:
         manager = self._manager
         if manager.logs.get(log.topic_partition) is log:
             manager.fail_directory(manager.directory_of(log.topic_partition), error)
+
+    def writer(self, log: Log) -> LogWriter:
+        """Who writes the appends of the log's directory; of a log that is in none any more, one that has no thread."""
+        home = self._manager.home(log.topic_partition)
+        return home.writer if home is not None else self._nowhere
 
     def remove_directory(self, path: Path, delay_ms: int) -> None:
         """Remove a partition directory that is out of service, after the delay."""

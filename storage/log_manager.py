@@ -307,6 +307,7 @@ class LogManager:
         self.logs[topic_partition] = directory.logs[topic_partition] = log
         self._topics.setdefault(topic_partition.topic, {})[topic_partition.partition] = log
         self._homes[topic_partition] = directory
+        directory.writer.attend(log)
         self._high_watermarks[topic_partition] = high_watermark
 
     def _forget(self, topic_partition: TopicPartition) -> None:
@@ -328,6 +329,7 @@ class LogManager:
         del self._homes[topic_partition].logs[topic_partition]
         directory.logs[topic_partition] = log
         self._homes[topic_partition] = directory
+        directory.writer.attend(log)
 
     # --- settings ------------------------------------------------------------------------------------------------
 
@@ -366,6 +368,10 @@ class LogManager:
     def directory_of(self, topic_partition: TopicPartition) -> LogDirectory:
         """The log directory of a partition that is here (KeyError otherwise)."""
         return self._homes[topic_partition]
+
+    def home(self, topic_partition: TopicPartition) -> LogDirectory | None:
+        """The log directory of a partition, None where it is not here."""
+        return self._homes.get(topic_partition)
 
     def fail_directory(self, directory: LogDirectory, error: BaseException) -> None:
         """A file operation failed: the directory is offline from now on, and so are its logs.
@@ -408,11 +414,18 @@ class LogManager:
             described.append(DirectoryDescription(directory.path, error, total, usable, replicas))
         return described
 
+    async def settle(self) -> None:
+        """Nothing more is to be appended: refuse what waits, and let what is being written come to its end."""
+        for log in list(self.logs.values()):
+            if log.queue is not None:
+                async with log.queue.turn(refusing=Errors.NOT_LEADER_OR_FOLLOWER):
+                    pass
+
     def shutdown(self) -> None:
         """Bring everything to disk, write the checkpoints, mark the directories clean and let go of them.
 
-        Blocks, and may be called from a thread when nothing uses the logs any more. A directory in which it fails is
-        not marked: its logs are recovered at the next start.
+        Blocks, and may be called from a thread when nothing uses the logs any more (`settle`). A directory in which it
+        fails is not marked: its logs are recovered at the next start.
         """
         self.mover.stop()
         self.cleaner.stop()

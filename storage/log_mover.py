@@ -190,7 +190,11 @@ class LogMover:
             for name in _CARRIED:
                 if move.target.want_checkpoint(name):
                     await self._in_thread(partial(move.target.write_wanted, name))
-            if copy.is_close:
+            if move.log.queue is not None:
+                async with move.log.queue.turn():
+                    if copy.is_close:
+                        return self._swap(move, copy)
+            elif copy.is_close:
                 return self._swap(move, copy)
 
     async def _in_thread(self, action: Callable[[], None]) -> None:

@@ -67,6 +67,8 @@ def _delete(log: Log, is_over: Callable[[int, Segment], bool], why: str) -> int:
         if is_empty_last or end > log.high_watermark or not is_over(number, segment):
             break
         count += 1
+    if count == len(log.segments) and log.queue is not None and log.queue.busy:
+        count -= 1  # a write is under way at its end; the next round finds it
     if not count:
         return 0
     if count == len(log.segments):

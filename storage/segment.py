@@ -224,11 +224,21 @@ class Segment:
             self._set_roll_after()
         return position
 
-    def append_all(self, records: memoryview, batches: list[Written]) -> int:
-        """Write several batches, which `records` consists of, at once; the position of the first. As `append`."""
-        position = start = self.size
+    def write(self, records: memoryview, batches: int) -> None:
+        """The first half of appending so many batches, which `records` consists of. It may be done in a thread.
+
+        On OSError nothing has changed but bytes behind `size`; without `written` it has not happened either.
+        """
+        position = self.size
         if os.pwrite(self.fd, records, position) != len(records):
             self._write_rest(records, position)
+        if self._since_index + len(records) > self.config.index_interval_bytes:
+            self.offset_index.reserve(batches)
+            self.time_index.reserve(batches)
+
+    def written(self, batches: list[Written]) -> int:
+        """The second half: these batches are in the segment. The position of the first."""
+        position = start = self.size
         interval = self.config.index_interval_bytes
         for size, last_offset, max_timestamp in batches:
             if self._since_index > interval:
@@ -243,6 +253,11 @@ class Segment:
             self._first_timestamp = batches[0].max_timestamp
             self._set_roll_after()
         return start
+
+    def append_all(self, records: memoryview, batches: list[Written]) -> int:
+        """Both halves."""
+        self.write(records, len(batches))
+        return self.written(batches)
 
     def _write_rest(self, records: memoryview, position: int) -> None:
         """A write was short: the disk is full, or was interrupted. Goes on until all is written or it fails."""
@@ -291,8 +306,9 @@ class Segment:
         self._close_time_index()
         self.offset_index.trim()
         self.time_index.trim()
-        if self.config.preallocate:
-            os.ftruncate(self.file.fd, self.size)
+        fd = self.file.fd
+        if os.fstat(fd).st_size != self.size:  # preallocated, or a write came to nothing half-way
+            os.ftruncate(fd, self.size)
         self.fd = -1
         self._cache.open_files.used(self)
         self.roll_after = UNLIMITED

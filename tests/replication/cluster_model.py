@@ -3,7 +3,9 @@ IsrChanges are the real ones; the log is a list, the controller a few lines, and
 
 from __future__ import annotations
 
+import asyncio
 import heapq
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -120,6 +122,27 @@ class ModelLog:
         self.log_start_offset = offset
         self.epochs.truncate_from_start(offset)
         return True
+
+
+
+class SlowLog(ModelLog):
+    """A log whose disk is slow: what a follower appends is there when told, or fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: deque[tuple[memoryview, asyncio.Future[AppendInfo]]] = deque()
+
+    def append_as_follower(self, records: memoryview) -> asyncio.Future[AppendInfo]:  # type: ignore[override]
+        future: asyncio.Future[AppendInfo] = asyncio.get_running_loop().create_future()
+        self.begun.append((records, future))
+        return future
+
+    def finish(self, error: KafkaError | None = None) -> None:
+        records, future = self.begun.popleft()
+        if error is None:
+            future.set_result(super().append_as_follower(records))
+        else:
+            future.set_exception(error)
 
 
 class Network:

@@ -30,7 +30,7 @@ from pybroker.replication.fetch import FetchParameters, PartitionReader
 from pybroker.replication.fetch_requests import FetchSettings
 from pybroker.replication.fetcher import ReplicaFetchers
 from pybroker.replication.partition import Partition
-from tests.replication.cluster_model import ModelLog
+from tests.replication.cluster_model import ModelLog, SlowLog
 
 LEADER, SELF = 2, 1
 ID = b"\7" * 16
@@ -247,3 +247,33 @@ async def test_topics_without_id_are_fetched_by_name(bench: Bench) -> None:
     bench.append(0)
     bench.follow()
     await bench.alike()
+
+
+async def test_a_slow_disk_holds_up_its_own_partitions_only() -> None:
+    bench = Bench(3)
+    slow, failing, quick = bench.logs = [SlowLog(), SlowLog(), ModelLog()]
+    bench.partitions = [Partition("t", index, ID, log, SELF) for index, log in enumerate(bench.logs)]  # type: ignore[arg-type]
+    bench.follow()
+    bench.append(0, 2)
+    bench.append(1)
+    await bench.until(lambda: bool(slow.begun and failing.begun))
+    for count in range(1, 5):
+        bench.append(2)
+        await bench.until(lambda count=count: quick.log_end_offset == count)
+    asked = [each for each in bench.leader.asked if isinstance(each, FetchRequest)]
+    assert asked[-1].max_wait_ms < asked[0].max_wait_ms  # what is written now is to be fetched on soon
+    bench.append(0)
+    slow.finish()
+    failing.finish(KafkaError(Errors.CORRUPT_MESSAGE))
+    await bench.until(lambda: bool(slow.begun and failing.begun))
+    slow.finish()
+    failing.finish()
+    await bench.alike()
+    bench.append(0)
+    await bench.until(lambda: bool(slow.begun))
+    bench.fetchers.stop(bench.partitions[0])
+    slow.finish()  # nobody waits for it any more
+    assert slow.log_end_offset == 4
+    await asyncio.sleep(0.01)
+    assert slow.high_watermark == 3
+    await bench.fetchers.close()

@@ -13,7 +13,7 @@ from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.fetch import EpochEndOffset, PartitionData
 from pybroker.replication.follower import TRANSITIONS, Event, Follower, State
 from pybroker.storage.log_append import AppendInfo
-from tests.replication.cluster_model import RECORD, ModelLog
+from tests.replication.cluster_model import RECORD, ModelLog, SlowLog
 
 
 def log(text: str, mark: int = 0) -> ModelLog:
@@ -165,6 +165,22 @@ def test_a_disk_that_fails_ends_it() -> None:
     follower.prepare(0)
     follower.on_fetch(PartitionData(partition_index=0, records=RECORD.pack(0, 0, 7)), 0, 0)
     assert follower.prepare(1 << 40) is State.OFFLINE
+
+
+async def test_a_slow_disk_is_waited_for() -> None:
+    mine = SlowLog()
+    follower = Follower(mine, 0)
+    follower.prepare(0)
+    data = PartitionData(partition_index=0, high_watermark=1, records=RECORD.pack(0, 0, 7))
+    appending = follower.on_fetch(data, 0, 0)
+    assert not isinstance(appending, int)
+    assert follower.prepare(1 << 40) is State.WRITING
+    assert follower.on_fetch(data, 0, 0) == 0  # an answer that came twice
+    assert len(mine.begun) == 1
+    mine.finish()
+    assert follower.on_written(data, await appending, 0) == RECORD.size
+    assert follower.prepare(0) is State.FETCHING
+    assert (mine.log_end_offset, mine.high_watermark) == (1, 1)
 
 
 def test_a_leader_that_repeats_itself_is_not_asked_without_rest() -> None:
