@@ -160,11 +160,15 @@ class TopicWriter:
     async def auto_create(self, names: Sequence[str]) -> dict[str, Errors]:
         """Create topics with the broker's defaults, as Metadata asks for; returns what to answer for each.
 
-        LEADER_NOT_AVAILABLE when the topic is there or coming: the client asks again.
+        LEADER_NOT_AVAILABLE when the topic is there or coming: the client asks again. One that the store has is there,
+        although this broker may not have been told of it, nor of enough brokers to make it.
         """
         valid = [name for name in names if topic_names.is_valid(name)]
         answers = dict.fromkeys(names, Errors.INVALID_TOPIC_EXCEPTION)
-        for name, result in (await self.create([self.defaults(name) for name in valid])).items():
+        present = await self._present(valid)
+        answers |= dict.fromkeys(present, Errors.LEADER_NOT_AVAILABLE)
+        missing = [self.defaults(name) for name in valid if name not in present]
+        for name, result in (await self.create(missing)).items():
             if isinstance(result, CreatedTopic) or result.code in _AUTO_CREATION_STARTED:
                 answers[name] = Errors.LEADER_NOT_AVAILABLE
                 continue

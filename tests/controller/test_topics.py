@@ -252,6 +252,17 @@ async def test_auto_creation(store: EmbeddedStore, caplog: pytest.LogCaptureFixt
     }
 
 
+async def test_a_topic_of_a_cluster_of_which_little_is_known_yet(
+    store: EmbeddedStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"offsets_topic_replication_factor": "3"}
+    await Room(store, (1, 2, 3), **settings).writer.auto_create(["__consumer_offsets"])
+    started = Room(store, (1, 2), **settings)
+    answers = await started.writer.auto_create(["__consumer_offsets"])
+    assert answers == {"__consumer_offsets": Errors.LEADER_NOT_AVAILABLE}
+    assert not caplog.records
+
+
 async def test_adding_partitions(store: EmbeddedStore) -> None:
     room = Room(store, (5, 6))
     await room.create(NewTopic("q", assignments=[(0, [6])]))
