@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from pybroker.storage.producer_recall import recall_batches
 from pybroker.storage.recovery import replay
 from pybroker.storage.retention import remove_later
 from pybroker.storage.segment import Segment
@@ -62,11 +63,13 @@ def _truncate(log: Log, offset: int) -> None:
 
 
 def _reload_producers(log: Log) -> None:
-    """Make the producers what they were at the log's end: a snapshot, and the batches behind it."""
-    end = log.log_end_offset
-    loaded = log.producers.load_newest(log.log_start_offset, end, log.host.clock.now_ms())
+    """Make the producers what they were at the log's end: a snapshot, the batches behind it, and before it what a
+    producer may send again: the follower that truncates may lead next."""
+    end, now_ms = log.log_end_offset, log.host.clock.now_ms()
+    loaded = log.producers.load_newest(log.log_start_offset, end, now_ms)
     for segment in log.segments[max(0, log.segment_number(loaded)) :]:
         replay(segment, log.producers, loaded, end)
+    recall_batches(log.segments, log.producers, now_ms)
     log.has_markers = True  # what was replayed may hold markers above the high watermark
 
 

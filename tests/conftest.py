@@ -12,6 +12,8 @@ from tests.support.zookeeper import ZooKeeperServer, need_zookeeper
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="fault and fuzz tests at full length (minutes)")
     parser.addoption("--kills", type=int, help="how often a broker is killed under load (8; 200 with --long)")
+    parser.addoption("--rounds", type=int, help="rounds of faults in a cluster (3; 10 with --long)")
+    parser.addoption("--seed", type=int, help="of the choices in those rounds; each run prints its own")
 
 
 @pytest.fixture(scope="session")

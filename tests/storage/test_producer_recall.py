@@ -51,6 +51,18 @@ def test_producers_side_by_side(tmp_path: Path, clean: bool) -> None:
     assert known(log.directory, clean, 3) == [(0, 16), (2, 18)]
 
 
+def test_a_truncated_log_knows_them(tmp_path: Path) -> None:
+    """A follower truncates, and may lead next: its producers send to it what the old leader did not answer."""
+    log = open_log(tmp_path / "t-0", clean=True)
+    now = log.host.clock.now_ms()
+    write(log, range(0, 16, 2), timestamp=now)
+    log.close()
+    again = open_log(log.directory, clean=True)
+    write(again, range(16, 18, 2), timestamp=now)
+    again.truncate_to(16)
+    assert [batch.base_sequence for batch in again.producers.entries[7].batches] == [6, 8, 10, 12, 14]
+
+
 def test_damage_is_left_to_readers(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", clean=True)
     write(log, range(0, 16, 2))
