@@ -13,9 +13,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker.protocol.errors import Errors, KafkaError
-from pybroker.protocol.records.header import MAGIC_V2, BatchHeader
+from pybroker.protocol.records.header import MAGIC_V2, BatchHeader, iter_headers
 from pybroker.storage import log_flush
 from pybroker.storage.append import prepare, read_batches
+from pybroker.storage.log_truncate import truncate_fully_and_start_at
 from pybroker.storage.producer_state import last_sequence_of
 from pybroker.storage.segment import Segment, Written
 from pybroker.storage.txn_index import AbortedTransaction
@@ -209,7 +210,7 @@ def append_as_follower(log: Log, records: memoryview) -> AppendInfo:
     Raises KafkaError CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE when the offsets do not follow the log's end,
     KAFKA_STORAGE_ERROR.
     """
-    batches = read_batches(records, log.log_end_offset)
+    batches = _leaders_batches(log, records)
     for run in _runs(log, records, batches):
         _write(log, run)
     return _followed(log, batches)
@@ -217,7 +218,7 @@ def append_as_follower(log: Log, records: memoryview) -> AppendInfo:
 
 async def append_as_follower_in_turn(log: Log, records: memoryview) -> AppendInfo:
     """As append_as_follower."""
-    batches = read_batches(records, log.log_end_offset)
+    batches = _leaders_batches(log, records)
     for run in _runs(log, records, batches):
         await _write_elsewhere(log, run)
     return _followed(log, batches)
@@ -230,6 +231,17 @@ def _followed(log: Log, batches: list[tuple[int, BatchHeader]]) -> AppendInfo:
     max_timestamp = max(header.max_timestamp for _, header in batches)
     size = batches[-1][0] + last.size - batches[0][0]
     return AppendInfo(first.base_offset, last.last_offset, max_timestamp, size, log.log_start_offset)
+
+
+def _leaders_batches(log: Log, records: memoryview) -> list[tuple[int, BatchHeader]]:
+    """As read_batches. An empty log whose start lies inside the first batch begins where the batch does: DeleteRecords
+    moves the leader's start to any record, but batches stay whole. Kafka's
+    Partition.appendRecordsToFollowerOrFutureReplica."""
+    if log.log_end_offset == log.log_start_offset:
+        first = next((header for _, header in iter_headers(records)), None)
+        if first is not None and first.base_offset < log.log_end_offset <= first.last_offset:
+            truncate_fully_and_start_at(log, first.base_offset)
+    return read_batches(records, log.log_end_offset)
 
 
 def _runs(log: Log, records: memoryview, batches: list[tuple[int, BatchHeader]]) -> Iterator[_Write]:

@@ -220,6 +220,25 @@ class TestFollower:
         follower.append_as_follower(batch(2, base_offset=10))
         assert follower.log_end_offset == 12
 
+    @pytest.mark.parametrize("emptied_at", [10, 12, 13])
+    def test_a_log_whose_start_lies_in_a_batch_begins_with_it(self, emptied_at: int, tmp_path: Path) -> None:
+        """The leader's DeleteRecords stopped inside of it."""
+        follower = make_log(tmp_path)
+        follower.append_as_follower(batch(4))
+        follower.truncate_fully_and_start_at(emptied_at)
+        follower.append_as_follower(batch(4, base_offset=10))
+        assert (follower.log_start_offset, follower.bases, follower.log_end_offset) == (10, [10], 14)
+        follower.update_high_watermark(14)
+        assert follower.maybe_increment_log_start_offset(12)
+        assert (follower.log_start_offset, follower.high_watermark) == (12, 14)
+
+    def test_an_empty_log_takes_nothing_from_before_its_start(self, tmp_path: Path) -> None:
+        follower = make_log(tmp_path)
+        follower.truncate_fully_and_start_at(14)
+        with pytest.raises(KafkaError) as refusal:
+            follower.append_as_follower(batch(4, base_offset=10))
+        assert refusal.value.code == Errors.OFFSET_OUT_OF_RANGE
+
     @pytest.mark.parametrize(("records", "code"), [
         (batch(base_offset=0), Errors.OFFSET_OUT_OF_RANGE),
         (memoryview(bytearray(bytes(batch(base_offset=5))[:-1] + b"?")), Errors.CORRUPT_MESSAGE),
