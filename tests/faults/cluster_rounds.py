@@ -211,7 +211,8 @@ class Cluster:
         wait_until(led, SETTLING_S, "a leader for every partition")
 
     def wait_until_settled(self, factor: int | None = None) -> None:
-        """All brokers say the same, every replica is in sync, nothing is being moved; `factor` replicas each."""
+        """All brokers say the same, every replica is in sync, nothing is being moved; `factor` replicas each, but of
+        internal topics."""
         said = ""
 
         def settled() -> bool:
@@ -242,7 +243,8 @@ class Cluster:
         if len(answers[0]["Brokers"]) < len(self.nodes):
             return f"brokers known: {answers[0]['Brokers']}"
         for at, (leader, _, replicas, isr) in states_of(answers[0]).items():
-            if leader not in isr or sorted(isr) != sorted(replicas) or factor not in (None, len(replicas)):
+            wanted = len(replicas) if factor is None or at[0].startswith("__") else factor
+            if leader not in isr or sorted(isr) != sorted(replicas) or len(replicas) != wanted:
                 return f"{at} has replicas {replicas}, ISR {isr}, leader {leader}"
         with self.client(self.controller()) as client:
             moving = client.call("ListPartitionReassignments", 0, {"TimeoutMs": 10000, "Topics": None})

@@ -5,6 +5,8 @@ Every value is `name:partition:number:` and filling; a producer numbers its reco
 
 from __future__ import annotations
 
+import logging
+import os
 import random
 import threading
 import time
@@ -35,6 +37,20 @@ def value_of(name: str, partition: int, number: int) -> bytes:
     return b"%s:%d:%d:".ljust(SIZE, b".") % (name.encode(), partition, number)
 
 
+def quiet(name: str) -> dict[str, Any]:
+    """librdkafka's log: none, or with PYBROKER_RDKAFKA_LOG its tales of idempotence in files of that name."""
+    target = os.environ.get("PYBROKER_RDKAFKA_LOG")
+    if target is None:
+        return {"log_level": 0}
+    logger = logging.getLogger(f"rdkafka.{name}")
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG)
+    handler = logging.FileHandler(f"{target}.{name}")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.addHandler(handler)
+    return {"logger": logger, "log_level": 7, "debug": "eos,msg"}
+
+
 class Sender:
     """A librdkafka producer, idempotent, acks=all, to all partitions of some topics, at random; of a keyed topic it
     knows the last value of each key."""
@@ -50,7 +66,8 @@ class Sender:
         self._producer = Producer({
             "bootstrap.servers": cluster.bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 5,
             "batch.size": 16384, "topic.metadata.refresh.interval.ms": 1000, "request.timeout.ms": 5000,
-            "socket.timeout.ms": 8000, "message.timeout.ms": 0, "retry.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "log_level": 0,
+            "socket.timeout.ms": 8000, "message.timeout.ms": 0, "retry.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 500, **quiet(name),
         })  # fmt: skip
 
     def run(self, stop: Callable[[], bool]) -> None:
