@@ -93,6 +93,9 @@ class MetadataCache:
         self.brokers: dict[int, Broker] = {}
         self.partition_count = 0
         self.topics_version = 0  # grows when a topic comes, goes or has other partitions
+        # Not set while a broker of a cluster starts: what it does not know yet may be there.
+        self.complete = asyncio.Event()
+        self.complete.set()
         self._names: dict[bytes, str] = {}
         # Counts changes of the broker list: a piece of an older generation may name a leader that is gone.
         self._generation = 0

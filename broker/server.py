@@ -28,6 +28,7 @@ from pybroker.broker.coordination import Coordination
 from pybroker.broker.fetch_sessions import FetchSessionCache
 from pybroker.broker.foreign_brokers import ForeignBrokers
 from pybroker.broker.inter_broker import inter_broker_versions
+from pybroker.broker.joining import know_the_cluster
 from pybroker.broker.kafka_apis import KafkaApis
 from pybroker.broker.logging_setup import LoopMonitor, setup_logging
 from pybroker.broker.metadata_cache import MetadataCache
@@ -64,7 +65,6 @@ OK, FAILED = 0, 1
 READER_THREADS = 4
 DRAIN_SECONDS = 5.0
 # How long a start waits for the controller, which may be another broker, to tell of the cluster.
-FIRST_METADATA_SECONDS = 30.0
 # A thread that computes gives the loop its turn after this long (the default of 5 ms is a client's whole budget).
 SWITCH_SECONDS = 0.0005
 FILES_PER_PARTITION = 2  # the active segment and one more, of those that are read
@@ -187,17 +187,11 @@ class Broker:
         logs.start(self.loop, self.timer)
         self.monitor.start()
         _calm_collector()
+        if config.zookeeper:
+            services.metadata_cache.complete.clear()
         self.server.start()
         services.coordination.begin()
-        await self._know_the_cluster(services)
-
-    async def _know_the_cluster(self, services: Services) -> None:
-        """The controller has told this broker of the cluster; by then it may have asked the same of itself."""
-        try:
-            async with asyncio.timeout(FIRST_METADATA_SECONDS):
-                await services.orders.metadata_known.wait()
-        except TimeoutError:
-            logger.warning("No controller has told of the cluster in %.0f s", FIRST_METADATA_SECONDS)
+        await know_the_cluster(services.orders, services.metadata_cache, self.store)
 
     def _services(self, broker_id: int, cluster_id: str, configs: ConfigRepository, logs: LogManager) -> Services:
         assert self.store is not None

@@ -43,6 +43,8 @@ STEP_SECONDS = 0.0003
 def handle(context: RequestContext, request: MetadataRequest) -> EncodedResponse | Awaitable[EncodedResponse]:
     """See the module's text."""
     cache = context.services.metadata_cache
+    if not cache.complete.is_set():
+        return _when_complete(context, request, cache)
     version = context.api_version
     if request.topics is None or (version == 0 and not request.topics):
         return _everything(context, request, cache)
@@ -58,6 +60,13 @@ def handle(context: RequestContext, request: MetadataRequest) -> EncodedResponse
     asked = request.include_topic_authorized_operations
     pieces = [_piece(context, cache, topic, asked) for topic in wanted.known]
     return _answer(context, request, [*wanted.first, *pieces, *wanted.refused])
+
+
+async def _when_complete(context: RequestContext, request: MetadataRequest, cache: MetadataCache) -> EncodedResponse:
+    """A client that hears of no such topic may give up what it has for it."""
+    await cache.complete.wait()
+    answer = handle(context, request)
+    return answer if isinstance(answer, EncodedResponse) else await answer
 
 
 class _Wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -46,6 +47,19 @@ async def test_auto_creation(room: Room, version: int) -> None:
     assert codes(response) == [("auto-a", 5, 0), ("a b", 17, 0), ("a" * 250, 17, 0)]
     assert await room.cache.wait_until(["auto-a"], lambda: "auto-a" in room.cache, 10)
     assert codes(await ask(room, version, [{"name": "auto-a"}])) == [("auto-a", 0, 1)]
+
+
+@pytest.mark.parametrize("topics", [None, [{"name": "late"}]])
+async def test_a_broker_that_starts_waits_for_the_controllers_word(
+    room: Room, topics: list[dict[str, Any]] | None
+) -> None:
+    """It may not say that there are no topics, nor that it does not know this one."""
+    room.cache.complete.clear()
+    asked = asyncio.create_task(ask(room, 12, topics, allow_auto_topic_creation=False))
+    await create(room, "late")
+    assert not asked.done()
+    room.cache.complete.set()
+    assert codes(await asyncio.wait_for(asked, 10)) == [("late", 0, 1)]
 
 
 async def test_without_auto_creation(room: Room) -> None:
