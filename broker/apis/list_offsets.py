@@ -104,7 +104,7 @@ def _find(
     log = partition.log
     end = _visible_end(partition, request.replica_id, request.isolation_level)
     if wanted.timestamp == LATEST:
-        _check_watermark(partition, version)
+        _check_watermark(partition, request.replica_id, version)
         return -1, end, partition.leader_epoch
     if wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
         epoch = log.leader_epochs.epoch_for_offset(log.log_start_offset)
@@ -118,15 +118,16 @@ def _find(
     if found is None:
         return NOTHING
     if found[1] >= end:
-        _check_watermark(partition, version)
+        _check_watermark(partition, request.replica_id, version)
         return NOTHING
     return found
 
 
-def _check_watermark(partition: Partition, version: int) -> None:
-    """A new leader whose high watermark has not reached its epoch yet could answer with an offset that goes back."""
+def _check_watermark(partition: Partition, replica_id: int, version: int) -> None:
+    """A new leader whose high watermark has not reached its epoch yet could answer a client with an offset that goes
+    back. A follower sees the whole log; and the watermark may be waiting for it."""
     leader = partition.leader
-    if leader is not None and partition.log.high_watermark < leader.epoch_start_offset:
+    if replica_id < 0 and leader is not None and partition.log.high_watermark < leader.epoch_start_offset:
         raise KafkaError(Errors.OFFSET_NOT_AVAILABLE if version >= 5 else Errors.LEADER_NOT_AVAILABLE)
 
 
