@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import broker_environment, free_port, wait_until
 from tests.support.clients import ConfluentKafka, Sent
@@ -106,7 +107,8 @@ def test_records_outlive_a_broker_and_a_restart(tmp_path: Path) -> None:
     with up(tmp_path / "c", *arguments) as run:
         address = run.ready()
         assert address == ",".join(f"127.0.0.1:{each}" for each in range(port, port + 3))
-        client.create(address, "kept")
+        admin = AdminClient({"bootstrap.servers": address})
+        admin.create_topics([NewTopic("kept", 1, 3)])["kept"].result(30)
         first = [Sent(b"k", b"one")]
         client.produce(address, "kept", "none", first)
 
