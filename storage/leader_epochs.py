@@ -2,7 +2,8 @@
 
 Kafka's LeaderEpochFileCache (KIP-101, KIP-279). Entries ascend in epoch and in start offset. Followers truncate by it,
 and OffsetForLeaderEpoch and the leader epoch in ListOffsets are answered from it. The file is written at every change
-but synced only by `flush`, as recovery brings entries back from the batches.
+but synced only by `flush`, as recovery brings entries back from the batches. Where it can't be written, the next change
+does it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class EpochEntry(NamedTuple):
 class LeaderEpochCache:
     """The leader epochs of one log."""
 
-    __slots__ = ("_epochs", "_path", "_starts", "_unsynced", "latest_epoch")
+    __slots__ = ("_epochs", "_path", "_starts", "_unsaved", "_unsynced", "latest_epoch")
 
     def __init__(self, directory: Path, entries: list[EpochEntry] | None = None) -> None:
         """Start from `entries`; use `LeaderEpochCache.load` for those on disk."""
@@ -38,6 +39,7 @@ class LeaderEpochCache:
         self._epochs = [entry.epoch for entry in entries or ()]
         self._starts = [entry.start_offset for entry in entries or ()]
         self._unsynced = False
+        self._unsaved = False  # the file could not be written
         # Read at every append, so kept as a plain attribute; -1 when there is none.
         self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
 
@@ -67,7 +69,7 @@ class LeaderEpochCache:
         been truncated: both give way.
         """
         epochs, starts = self._epochs, self._starts
-        if epochs and epoch == epochs[-1] and start_offset >= starts[-1]:
+        if epochs and epoch == epochs[-1] and start_offset >= starts[-1] and not self._unsaved:
             return False
         while epochs and (epochs[-1] >= epoch or starts[-1] >= start_offset):
             epochs.pop()
@@ -102,7 +104,7 @@ class LeaderEpochCache:
 
         Without `save` the file is left to the next change: whoever loads it before does the same again.
         """
-        if not self._starts or self._starts[-1] < end_offset:
+        if (not self._starts or self._starts[-1] < end_offset) and not self._unsaved:
             return
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
@@ -122,7 +124,7 @@ class LeaderEpochCache:
 
     def clear(self) -> None:
         """Forget all epochs."""
-        if self._epochs:
+        if self._epochs or self._unsaved:
             self._epochs.clear()
             self._starts.clear()
             self._changed()
@@ -151,5 +153,7 @@ class LeaderEpochCache:
     def _changed(self) -> None:
         self._set_latest()
         lines = [f"{epoch} {start}" for epoch, start in zip(self._epochs, self._starts, strict=True)]
+        self._unsaved = True
         checkpoints.write_lines(self._path, lines, sync=False)
+        self._unsaved = False
         self._unsynced = True

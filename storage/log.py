@@ -167,9 +167,10 @@ class Log:
         return self.leader_epochs.end_offset_for_epoch(epoch, self.log_end_offset)
 
     def start_leader_epoch(self, epoch: int) -> None:
-        """This replica leads from the log's end on."""
-        self.leader_epochs.assign(epoch, self.log_end_offset)
-        self.latest_epoch = self.leader_epochs.latest_epoch
+        """This replica leads from the log's end on. KafkaError KAFKA_STORAGE_ERROR."""
+        if self.active.fd < 0:  # a truncation got stuck
+            self.truncate_to(self.log_end_offset)
+        self.assign_epoch(epoch, self.log_end_offset)
 
     # --- appending -----------------------------------------------------------------------------------------------
 
@@ -313,6 +314,7 @@ class Log:
         if base_offset == old.base_offset:
             return old
         try:
+            self._check_whole()
             self.producers.take_snapshot(base_offset)
             new = Segment.create(self.directory, base_offset, self.config, self.host.cache, self.host.clock.now_ms())
             try:
@@ -436,10 +438,15 @@ class Log:
         self.set_flush_at()
 
     def close(self) -> None:
-        """Write the producers' snapshot, finish the indexes, let go of all files; nothing is synced."""
+        """Write the producers' snapshot, finish the indexes, let go of all files; nothing is synced. OSError."""
+        self._check_whole()
         self.producers.take_snapshot(self.log_end_offset)
         for segment in self.segments:
             segment.close()
+
+    def _check_whole(self) -> None:
+        if self.active.fd < 0:
+            raise OSError(errno.EBADF, "the log's truncation was not finished")
 
     def release(self) -> None:
         """Let go of all files as they are: the log is deleted, or its disk has failed."""

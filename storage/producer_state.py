@@ -315,9 +315,9 @@ class ProducerStates:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """The log is emptied and goes on at `offset`: nothing is known, no snapshot stays."""
         self.clear()
+        self._last_snapshot = offset
         for snapshot in list(self.snapshots):
             self.remove_snapshot(snapshot)
-        self._last_snapshot = offset
 
     # --- snapshots -----------------------------------------------------------------------------------------------
 
@@ -391,8 +391,8 @@ class ProducerStates:
     def remove_snapshot(self, offset: int) -> None:
         """Delete the snapshot at `offset`, if there is one (its segment is deleted)."""
         if offset in self.snapshots:
-            self.snapshots.remove(offset)
             self.snapshot_path(offset).unlink(missing_ok=True)
+            self.snapshots.remove(offset)
 
     def remove_stray_snapshots(self, segment_offsets: Iterable[int]) -> None:
         """Keep snapshots at the base offsets of live segments and the newest one behind the last; delete the others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pybroker.protocol.errors import Errors, KafkaError
@@ -74,6 +74,7 @@ def _delete(log: Log, is_over: Callable[[int, Segment], bool], why: str) -> int:
     if count == len(log.segments):
         log.roll()  # there is always an active segment
     gone = log.segments[:count]
+    rename_away(gone)
     del log.segments[:count], log.bases[:count]
     for segment in gone:
         logger.info("segment %d of %r (%d bytes) %s", segment.base_offset, log, segment.size, why)
@@ -83,12 +84,32 @@ def _delete(log: Log, is_over: Callable[[int, Segment], bool], why: str) -> int:
     return count
 
 
+def rename_away(segments: Sequence[Segment]) -> None:
+    """Give the files of segments that are to go their new names, in this order; OSError: all have their old ones."""
+    done: list[Segment] = []
+    try:
+        for segment in segments:
+            segment.rename(DELETED_SUFFIX)
+            done.append(segment)
+    except OSError:
+        rename_back(done)
+        raise
+
+
+def rename_back(segments: Sequence[Segment]) -> None:
+    """They stay. OSError."""
+    for segment in segments:
+        segment.rename("")
+
+
 def remove_later(log: Log, segments: list[Segment]) -> None:
-    """Rename the files of segments that the log has let go of, and have them removed after file.delete.delay.ms."""
+    """The log has let go of these segments, which are renamed: have them removed after file.delete.delay.ms."""
     for segment in segments:
         segment.fd = -1
-        segment.rename(DELETED_SUFFIX)
-        log.producers.remove_snapshot(segment.base_offset)
+        try:
+            log.producers.remove_snapshot(segment.base_offset)
+        except OSError as error:
+            log.storage_error(error)  # a file too many, no more
     if segments:
         remove_renamed_later(log, segments)
 
@@ -127,6 +148,6 @@ def increment_log_start_offset(log: Log, offset: int) -> bool:
 
 def _set_log_start(log: Log, offset: int) -> None:
     log.log_start_offset = offset
+    log.producers.on_log_start(offset)
     log.leader_epochs.truncate_from_start(offset)
     log.latest_epoch = log.leader_epochs.latest_epoch
-    log.producers.on_log_start(offset)

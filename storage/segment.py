@@ -450,9 +450,10 @@ class Segment:
     def truncate_to(self, offset: int) -> int:
         """Drop every batch that ends at or above `offset`; the bytes dropped. The segment has to be activated again.
 
-        Slices of the dropped part are no longer intact.
+        Slices of the dropped part are no longer intact. After an OSError it can be repeated.
         """
         first = self.locate(offset)
+        self.fd = -1
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
@@ -498,12 +499,19 @@ class Segment:
         self._reopen()
 
     def rename(self, suffix: str) -> None:
-        """Give all files another suffix (".deleted"); what is not there is passed over."""
+        """Give all files another suffix (".deleted"); what is not there is passed over. OSError: none has it."""
         stem = f"{self.directory}/{self.base_offset:020d}"
-        old, self.suffix = self.suffix, suffix
-        for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
-            with suppress(FileNotFoundError):
-                os.rename(f"{stem}{kind}{old}", f"{stem}{kind}{suffix}")
+        old, done = self.suffix, []
+        try:
+            for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+                with suppress(FileNotFoundError):
+                    os.rename(f"{stem}{kind}{old}", f"{stem}{kind}{suffix}")
+                    done.append(kind)
+        except OSError:
+            for kind in done:
+                os.rename(f"{stem}{kind}{suffix}", f"{stem}{kind}{old}")
+            raise
+        self.suffix = suffix
         self._set_paths()
 
     def moved(self, directory: Path) -> None:
