@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -19,9 +20,12 @@ START_SECONDS = 60
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, out of those that no outgoing connection is given: not even one to itself."""
+    while True:
+        port = random.randrange(12_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def environment() -> dict[str, str]:
@@ -121,7 +125,7 @@ class ZooKeeper:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Returns when it accepts connections."""
+        """Returns when it serves: it accepts connections before, and may then never answer on them."""
         command = kafka.zookeeper(self._folder, self.port)
         output_file = self._folder / "zookeeper.out"
         with output_file.open("wb") as output:
@@ -129,12 +133,16 @@ class ZooKeeper:
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self._folder
             )
         deadline = time.monotonic() + START_SECONDS
-        while True:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5):
-                return
+        while not self._serves():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"no ZooKeeper: {output_file.read_text()[-2000:]}")
             time.sleep(0.05)
+
+    def _serves(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+            connection.sendall(b"srvr")
+            return connection.recv(4096).startswith(b"Zookeeper version")
+        return False
 
     def stop(self) -> None:
         if self._process is not None:

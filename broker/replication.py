@@ -25,7 +25,7 @@ from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.replication.fetch import PartitionReader, Prefer
 from pybroker.replication.fetch_requests import FetchSettings
-from pybroker.replication.fetcher import ReplicaFetchers
+from pybroker.replication.fetchers import ReplicaFetchers
 from pybroker.replication.isr import IsrChanges, IsrSender, KnownState
 from pybroker.replication.manager import ReplicaManager
 from pybroker.replication.quotas import ReplicationQuota
@@ -81,7 +81,7 @@ class Replication:
 
     async def close(self) -> None:
         self._isr.close()
-        await self._fetchers.close()
+        self._fetchers.close()
         self._link.close()
 
     def _connect(self, leader_id: int, client_id: str) -> BrokerConnection | None:

@@ -15,6 +15,8 @@ import random
 import struct
 import sys
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from pybroker import __version__
@@ -35,6 +37,9 @@ BUFFER_SIZE = 64 << 10
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">ihhi")  # size, API key, version, correlation id
 _ID_LENGTH = struct.Struct(">h")
+
+#: Takes a response, or the OSError that came in its place.
+OnAnswer = Callable[[Any], None]
 
 # What compiled decoders raise on bytes that are not the message they claim to be.
 _MALFORMED = (struct.error, IndexError, ValueError, OverflowError, MemoryError)
@@ -62,13 +67,13 @@ class _Call:
 class _Flight:
     """A request that was sent and is not answered."""
 
-    __slots__ = ("answer", "call", "correlation_id", "deadline")
+    __slots__ = ("call", "correlation_id", "deadline", "on_answer")
 
-    def __init__(self, call: _Call, correlation_id: int, answer: asyncio.Future[Any]) -> None:
+    def __init__(self, call: _Call, correlation_id: int, on_answer: OnAnswer, deadline: asyncio.TimerHandle) -> None:
         self.call = call
         self.correlation_id = correlation_id
-        self.answer = answer
-        self.deadline: asyncio.TimerHandle | None = None
+        self.on_answer = on_answer
+        self.deadline = deadline
 
 
 class BrokerConnection:
@@ -100,7 +105,6 @@ class BrokerConnection:
         self._connecting: asyncio.Task[_Stream] | None = None
         self._failures = 0
         self._not_before = 0.0  # loop.time() of the next attempt
-        self._correlation_id = 0
         self._closed = False
 
     def __str__(self) -> str:
@@ -115,10 +119,22 @@ class BrokerConnection:
         call = self._call(type(request), version)
         async with self._slots:
             stream = self._stream or await self._connected()
-            self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-            flight = _Flight(call, self._correlation_id, self._loop.create_future())
-            stream.send(flight, request, self._timeout_seconds if timeout_ms is None else timeout_ms / 1000)
-            return await flight.answer
+            answer: asyncio.Future[Any] = self._loop.create_future()
+            stream.send(call, request, partial(_settle, answer), timeout_ms)
+            return await answer
+
+    def ask(self, request: Message, version: int, on_answer: OnAnswer) -> None:
+        """As `send`, for one that asks on when it is answered, and would feel the hops of a task: `on_answer` is called
+        with the response, or the OSError in its place, where it is received; never within this call.
+
+        It has no place among `max_in_flight`: only one such request may be out.
+        """
+        stream = self._stream
+        if stream is not None and not stream.broken:
+            stream.send(self._call(type(request), version), request, on_answer, None)
+        else:
+            task = self._loop.create_task(self.send(request, version), name=f"ask-{self}")
+            task.add_done_callback(partial(_tell, on_answer))
 
     async def highest_version(self, api_key: int, highest: int) -> int:
         """The highest version that the other broker and this one (up to `highest`) know: asked once a connection.
@@ -210,6 +226,7 @@ class _Stream(asyncio.BufferedProtocol):
         self.broken = False
         self._connection = connection
         self._transport: asyncio.Transport | None = None
+        self._correlation_id = 0
         self._flights: deque[_Flight] = deque()
         self._buffer = memoryview(bytearray(BUFFER_SIZE))
         self._filled = 0
@@ -219,17 +236,19 @@ class _Stream(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    def send(self, flight: _Flight, request: Message, timeout_seconds: float) -> None:
+    def send(self, call: _Call, request: Message, on_answer: OnAnswer, timeout_ms: int | None) -> None:
+        """`timeout_ms` None: the connection's own. Raises OSError."""
         if self.broken or self._transport is None:
             raise ConnectionResetError(f"the connection to {self._connection} broke")
-        call = flight.call
         body = call.encode(request)
         tail = call.header_tail
+        self._correlation_id = number = (self._correlation_id + 1) & 0x7FFFFFFF
         size = _HEAD.size - 4 + len(tail) + sum(map(len, body))
-        self._transport.writelines([_HEAD.pack(size, call.key, call.version, flight.correlation_id) + tail, *body])
-        loop = self._connection._loop
-        flight.deadline = loop.call_later(timeout_seconds, self._late, call.key)
-        self._flights.append(flight)
+        self._transport.writelines([_HEAD.pack(size, call.key, call.version, number) + tail, *body])
+        connection = self._connection
+        seconds = connection._timeout_seconds if timeout_ms is None else timeout_ms / 1000
+        deadline = connection._loop.call_later(seconds, self._late, call.key)
+        self._flights.append(_Flight(call, number, on_answer, deadline))
 
     def _late(self, api_key: int) -> None:
         self.fail(TimeoutError(f"{self._connection} did not answer a request (API {api_key}) in time"))
@@ -275,17 +294,14 @@ class _Stream(asyncio.BufferedProtocol):
         if flight is None or flight.correlation_id != correlation_id:
             self.fail(ConnectionResetError(f"{self._connection} answered a request that was not sent"), flight)
             return
-        assert flight.deadline is not None
         flight.deadline.cancel()
-        if flight.answer.done():
-            return  # nobody waits for it any more
         try:
             response = flight.call.decode(frame, _body_at(frame, flight.call.tagged_answer))[0]
         except _MALFORMED as error:
             what = f"{self._connection} answered the API {flight.call.key} with what is none: {error}"
             self.fail(ConnectionResetError(what), flight)
             return
-        flight.answer.set_result(response)
+        flight.on_answer(response)
 
     def eof_received(self) -> bool:
         return False
@@ -301,12 +317,25 @@ class _Stream(asyncio.BufferedProtocol):
         self._connection.lost(self)
         if self._transport is not None:
             self._transport.abort()
-        for flight in (*self._flights, *([also] if also else ())):
-            if flight.deadline is not None:
-                flight.deadline.cancel()
-            if not flight.answer.done():
-                flight.answer.set_exception(error)
+        failed = [*self._flights, *([also] if also else ())]
         self._flights.clear()
+        for flight in failed:
+            flight.deadline.cancel()
+            flight.on_answer(error)
+
+
+def _settle(answer: asyncio.Future[Any], outcome: Any) -> None:
+    if answer.done():
+        return  # nobody waits for it any more
+    if isinstance(outcome, OSError):
+        answer.set_exception(outcome)
+    else:
+        answer.set_result(outcome)
+
+
+def _tell(on_answer: OnAnswer, task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        on_answer(task.exception() or task.result())
 
 
 def _body_at(frame: memoryview, tagged: bool) -> int:

@@ -47,52 +47,78 @@ class FetchSettings:
 
 
 class FetchRequests:
-    """Makes the requests of one session, and takes note of what was answered."""
+    """Makes the requests of one session, and takes note of what was answered. A request costs what has changed since
+    the one before, however many partitions the session holds."""
 
     def __init__(self, settings: FetchSettings, broker_epoch: int = -1) -> None:
+        self.broker_epoch = broker_epoch
+        self.version = settings.version  # of the request that was built last
         self._settings = settings
-        self._broker_epoch = broker_epoch
         self._session_id = 0
         self._epoch = 0  # 0: the next request is a full one
-        self._told: dict[Key, Wanted] = {}
-        self.version = settings.version
+        self._wanted: dict[Key, Wanted] = {}
+        self._without_id: set[Key] = set()  # of those wanted
+        self._told: set[Key] = set()  # the leader's session holds these
+        self._news: dict[Key, None] = {}  # to be named in the next request
+        self._gone: set[Key] = set()  # to be forgotten by it
 
     @property
     def in_session(self) -> bool:
         return self._session_id != 0
 
-    def build(self, wanted: dict[Key, Wanted]) -> FetchRequest:
-        """The request that asks for just these; `version` is the one to send it in: 12, which knows topics by name,
+    @property
+    def wants_any(self) -> bool:
+        return bool(self._wanted)
+
+    def want(self, key: Key, wanted: Wanted) -> None:
+        """Ask for this from the next request on."""
+        if self._wanted.get(key) != wanted:
+            self._wanted[key] = wanted
+            self._news[key] = None
+            self._gone.discard(key)
+            if key[1] == ZERO_UUID:
+                self._without_id.add(key)
+
+    def drop(self, key: Key) -> None:
+        """Ask for it no more."""
+        if self._wanted.pop(key, None) is not None:
+            self._news.pop(key, None)
+            self._without_id.discard(key)
+            if key in self._told:
+                self._gone.add(key)
+
+    def build(self) -> FetchRequest:
+        """The request that asks for what is wanted; `version` is the one to send it in: 12, which knows topics by name,
         as long as there is one without an id."""
         version = self._settings.version
-        if version >= BY_ID_FROM and any(topic_id == ZERO_UUID for _, topic_id, _ in wanted):
+        if version >= BY_ID_FROM and self._without_id:
             version = BY_NAME
         if (version >= BY_ID_FROM) != (self.version >= BY_ID_FROM):
             self.reset()
         self.version = version
-        if self._epoch == 0:
-            self._told = {}
-        news = [(key, values) for key, values in wanted.items() if self._told.get(key) != values]
-        gone = [key for key in self._told if key not in wanted]
-        self._told = wanted
         settings = self._settings
-        return FetchRequest(
+        request = FetchRequest(
             replica_id=settings.broker_id if version < 15 else -1,
             replica_state=ReplicaState(
                 replica_id=settings.broker_id if version >= 15 else -1,
-                replica_epoch=self._broker_epoch if version >= 15 else -1,
+                replica_epoch=self.broker_epoch if version >= 15 else -1,
             ),
-            max_wait_ms=settings.max_wait_ms if wanted else 0,
+            max_wait_ms=settings.max_wait_ms if self._wanted else 0,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
             session_id=self._session_id,
             session_epoch=self._epoch,
-            topics=self._topics(news),
+            topics=self._topics([(key, self._wanted[key]) for key in self._news]),
             forgotten_topics_data=[
                 ForgottenTopic(topic=topic, topic_id=topic_id, partitions=[index for _, _, index in keys])
-                for (topic, topic_id), keys in groupby(sorted(gone), lambda key: key[:2])
+                for (topic, topic_id), keys in groupby(sorted(self._gone), lambda key: key[:2])
             ],
         )
+        self._told.update(self._news)
+        self._told -= self._gone
+        self._news.clear()
+        self._gone.clear()
+        return request
 
     def _topics(self, news: list[tuple[Key, Wanted]]) -> list[FetchTopic]:
         topics: list[FetchTopic] = []
@@ -120,6 +146,8 @@ class FetchRequests:
         self._epoch = self._epoch + 1 if self._epoch < MAX_INT else 1
 
     def reset(self) -> None:
-        """The next request names all partitions and asks for a new session."""
+        """The next request names all that is wanted and asks for a new session."""
         self._session_id = self._epoch = 0
-        self._told = {}
+        self._told.clear()
+        self._gone.clear()
+        self._news = dict.fromkeys(self._wanted)

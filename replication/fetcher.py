@@ -1,39 +1,27 @@
-"""Brings the partitions that this broker follows from their leaders.
+"""Brings partitions that this broker follows from their leader, over one connection and with one fetch session.
 
-One task, one connection and one fetch session for each leader and fetcher number (num.replica.fetchers); partitions are
-spread over the numbers by their names. Kafka's ReplicaFetcherManager and ReplicaFetcherThread. What is done with a
-partition's answer is follower.Follower's to say; this is the talking.
+Kafka's ReplicaFetcherThread. What is done with a partition's answer is follower.Follower's to say; this is the talking.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import zlib
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 from pybroker.protocol.clock import Clock
 from pybroker.protocol.connection import BrokerConnection
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.fetch import FetchResponse, PartitionData
-from pybroker.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from pybroker.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
+from pybroker.protocol.messages.list_offsets import ListOffsetsResponse
+from pybroker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from pybroker.protocol.pace import Pace
+from pybroker.protocol.schema import Message
 from pybroker.protocol.types import TopicPartition
-from pybroker.replication.fetch_requests import SESSION_ERRORS, FetchRequests, FetchSettings, Key, Wanted
+from pybroker.replication.fetch_requests import BY_ID_FROM, SESSION_ERRORS, FetchRequests, FetchSettings
+from pybroker.replication.followed import EARLIEST, LATEST, Followed, epochs_request, offsets_of, offsets_request
 from pybroker.replication.follower import Follower, State
 from pybroker.replication.partition import Partition
 from pybroker.replication.quotas import ReplicationQuota
@@ -41,8 +29,6 @@ from pybroker.storage.log_append import AppendInfo
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-LATEST, EARLIEST = -1, -2
 DIVERGENCE_BY_FETCH = 12
 LIST_OFFSETS_VERSION = 5  # enough for all that is asked; every broker since 2.1 has it
 EPOCHS_VERSION = 3
@@ -55,12 +41,23 @@ BEHIND = frozenset({
 })  # fmt: skip
 #: A connection to a broker for a client id, None while nobody knows where that broker is.
 Connect = Callable[[int, str], BrokerConnection | None]
-#: A partition's follower, and where its request stood: its fetch offset.
-Asked = dict[Key, tuple[Partition, Follower, int]]
+
+
+#: States of partitions that no Fetch asks for, but that come back.
+NOT_FETCHING = (State.TRUNCATING, State.WRITING, State.LOCATING, State.BACKING_OFF)
+
+_Rows = dict[Followed, None]
+_Handler = Callable[[Any], None]
 
 
 class LeaderFetcher:
-    """Everything that one fetcher number follows at one leader."""
+    """Everything that one fetcher number (see fetchers.ReplicaFetchers) follows at one leader.
+
+    It runs in rounds of questions, each of which the answer to the one before begins: OffsetForLeaderEpoch and
+    ListOffsets for partitions that need them, then a Fetch. No tasks: a follower's record is committed when its next
+    Fetch arrives, so the way from an answer to the next question is all in one call. A round looks only at partitions
+    that something has happened to.
+    """
 
     def __init__(
         self, leader_id: int, number: int, settings: FetchSettings, connect: Connect, clock: Clock,
@@ -73,197 +70,251 @@ class LeaderFetcher:
         self._clock = clock
         self._broker_epoch = broker_epoch
         self._quota = quota
-        self._held_back = False  # the throttle leaves out something that could be fetched
+        self._loop = asyncio.get_running_loop()
         self._connection: BrokerConnection | None = None
         self._requests = FetchRequests(settings, broker_epoch())
-        self._followed: dict[TopicPartition, tuple[Partition, Follower]] = {}
-        self._changed = asyncio.Event()
+        self._followed: dict[TopicPartition, Followed] = {}
+        self._by_key: dict[tuple[str | bytes, int], Followed] = {}  # by name, and by topic id, and index
+        self._due: _Rows = {}  # something has happened to them since the last round
+        self._in: dict[State, _Rows] = {state: {} for state in NOT_FETCHING}
+        self._held_back: _Rows = {}  # they could be fetched, but for the throttle
+        self._busy = False  # a question is out, or its answer is being dealt with
+        self._next: asyncio.Handle | None = None  # the next round, where none is under way
         self._reachable = True
-        self.task = asyncio.create_task(self._run(), name=f"fetcher {number} from broker {leader_id}")
 
     def __len__(self) -> int:
         return len(self._followed)
 
     @property
     def partitions(self) -> list[Partition]:
-        return [partition for partition, _ in self._followed.values()]
+        return [row.partition for row in self._followed.values()]
 
     def add(self, partition: Partition) -> None:
+        self.remove(partition.topic_partition)
         follower = Follower(
             partition.log,
             partition.leader_epoch,
             tells_epochs=self._settings.version >= DIVERGENCE_BY_FETCH,
             backoff_ms=self._settings.backoff_ms,
         )
-        self._followed[partition.topic_partition] = partition, follower
-        self._changed.set()
+        row = self._followed[partition.topic_partition] = Followed(partition, follower)
+        self._by_key[partition.topic, partition.index] = self._by_key[partition.topic_id, partition.index] = row
+        self._due[row] = None
+        self._begin_soon()
 
     def remove(self, at: TopicPartition) -> None:
-        if self._followed.pop(at, None) is not None:
-            self._changed.set()
+        row = self._followed.pop(at, None)
+        if row is not None:
+            topic, topic_id, index = row.key
+            del self._by_key[topic, index]
+            self._by_key.pop((topic_id, index), None)  # topics without an id share one
+            for rows in (self._due, self._held_back, *self._in.values()):
+                rows.pop(row, None)
+            self._requests.drop(row.key)
+            self._begin_soon()
 
-    async def close(self) -> None:
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
+    def close(self) -> None:
+        self._followed.clear()
+        self._by_key.clear()
         self._disconnect()
+        if self._next is not None:
+            self._next.cancel()
 
     # -- one round after the other ------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        while True:
-            self._changed.clear()
-            ready = self._ready()
-            if not any(ready.values()) and not self._requests.in_session:
-                if not self._followed:
-                    self._disconnect()
-                await self._rest()
-                continue
-            try:
-                await self._truncate(ready[State.TRUNCATING])
-                await self._locate(ready[State.LOCATING])
-                await self._fetch(ready[State.FETCHING])
-            except OSError as error:
-                await self._unreachable(error)
-            except Exception:
-                # One answer that can't be dealt with must not end replication; nor may it be asked for without rest.
-                logger.exception("Fetching from broker %d failed", self._leader_id)
-                await self._unreachable(ConnectionError("see above"))
+    def _begin_soon(self) -> None:
+        if not self._busy:
+            self._schedule(self._loop.call_soon(self._begin))
 
-    def _ready(self) -> dict[State, Asked]:
-        now = self._clock.monotonic_ms()
-        ready: dict[State, Asked] = {State.TRUNCATING: {}, State.LOCATING: {}, State.FETCHING: {}}
-        self._held_back = False
-        for partition, follower in self._followed.values():
-            asked = ready.get(follower.prepare(now))
-            if asked is ready[State.FETCHING] and self._holds_back(partition, follower):
-                self._held_back = True
-            elif asked is not None:
-                key = partition.topic, partition.topic_id, partition.index
-                asked[key] = partition, follower, partition.log.log_end_offset
-        return ready
+    def _schedule(self, handle: asyncio.Handle) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        self._next = handle
 
-    def _holds_back(self, partition: Partition, follower: Follower) -> bool:
-        """Whether the throttle lets nothing be fetched of it now; what is in sync is never held back."""
-        quota = self._quota
-        return quota is not None and not follower.in_sync and quota.holds_back(partition.topic, partition.index)
+    def _begin(self) -> None:
+        self._next = None
+        if not self._busy:
+            self._guarded(self._round, None)
 
-    async def _rest(self) -> None:
-        """Until there is something new to follow, or the first of those that wait may try again."""
-        waits = [follower.retry_ms for _, follower in self._followed.values() if follower.state is State.BACKING_OFF]
-        if self._held_back:
-            waits.append(self._clock.monotonic_ms() + self._settings.backoff_ms)
-        pause = max(0, min(waits) - self._clock.monotonic_ms()) / 1000 + 0.001 if waits else None
-        await self._pause(pause)
-
-    async def _pause(self, seconds: float | None) -> None:
+    def _guarded(self, step: _Handler, argument: Any) -> None:
         try:
-            await asyncio.wait_for(self._changed.wait(), seconds)
-        except TimeoutError:
-            pass
+            step(argument)
+        except OSError as error:
+            self._unreachable(error)
+        except Exception:
+            # One answer that can't be dealt with must not end replication; nor may it be asked for without rest.
+            logger.exception("Fetching from broker %d failed", self._leader_id)
+            self._unreachable(ConnectionError("see above"))
 
-    async def _unreachable(self, error: OSError) -> None:
+    def _round(self, _: None) -> None:
+        self._prepare()
+        self._truncate()
+
+    def _prepare(self) -> None:
+        """Go on with every partition as far as that needs nobody else, and sort them by what it needs then."""
+        now = self._clock.monotonic_ms()
+        pausing = self._in[State.BACKING_OFF]
+        if pausing:
+            over = [row for row in pausing if row.follower.retry_ms <= now]
+            for row in over:
+                del pausing[row]
+            self._due.update(dict.fromkeys(over))
+        self._due.update(self._held_back)
+        self._held_back.clear()
+        throttled = self._quota is not None and self._quota.exceeded
+        if throttled:  # it holds for those too that the leader has been asked for already
+            self._due.update(dict.fromkeys(filter(self._holds_back, self._followed.values())))
+        for row in self._due:
+            follower, log = row.follower, row.partition.log
+            state = follower.prepare(now)
+            if throttled and state is State.FETCHING and self._holds_back(row):
+                self._requests.drop(row.key)
+                self._held_back[row] = None
+            elif state is State.FETCHING:
+                row.asked = offset = log.log_end_offset
+                wanted = follower.leader_epoch, offset, follower.last_fetched_epoch, log.log_start_offset
+                self._requests.want(row.key, wanted)
+            else:
+                self._requests.drop(row.key)
+                if state in self._in:
+                    self._in[state][row] = None
+        self._due.clear()
+
+    def _holds_back(self, row: Followed) -> bool:
+        """Whether the throttle lets nothing be fetched of it now; what is in sync is never held back."""
+        quota, partition = self._quota, row.partition
+        return quota is not None and not row.follower.in_sync and quota.holds_back(partition.topic, partition.index)
+
+    def _ask(self, request: Message, version: int, then: _Handler) -> None:
+        """`then` is called with the response. OSError where it can't be asked."""
+        if self._connection is None:
+            self._connection = self._connect(self._leader_id, self._client_id)
+            self._requests.broker_epoch = self._broker_epoch()
+        if self._connection is None:
+            raise ConnectionError("nobody has told where it is")
+        self._busy = True
+        self._connection.ask(request, version, partial(self._answered, self._connection, then))
+
+    def _answered(self, connection: BrokerConnection | None, then: _Handler, outcome: Any) -> None:
+        if connection is not self._connection:
+            return  # it was given up
+        self._busy = False
+        if isinstance(outcome, Exception):
+            self._guarded(_throw, outcome)
+        else:
+            self._guarded(then, outcome)
+
+    def _rest(self) -> None:
+        """Nothing to ask: until there is something new to follow, or the first of those that wait may try again."""
+        if not self._followed:
+            self._disconnect()
+            return
+        now = self._clock.monotonic_ms()
+        waits = [row.follower.retry_ms - now for row in self._in[State.BACKING_OFF]]
+        if self._held_back:
+            waits.append(self._settings.backoff_ms)
+        if waits:
+            self._schedule(self._loop.call_later(max(0, min(waits)) / 1000 + 0.001, self._begin))
+
+    def _unreachable(self, error: OSError) -> None:
         """The leader does not answer: a new connection and session after a pause."""
         if self._reachable and self._followed:
             logger.warning("Broker %d can't be fetched from: %s", self._leader_id, error)
         self._reachable = False
         self._disconnect()
         self._requests.reset()
-        self._changed.clear()
-        await self._pause(self._settings.backoff_ms / 1000)
+        self._schedule(self._loop.call_later(self._settings.backoff_ms / 1000, self._begin))
 
     def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _leader(self) -> BrokerConnection:
-        if self._connection is None:
-            self._connection = self._connect(self._leader_id, self._client_id)
-            self._requests = FetchRequests(self._settings, self._broker_epoch())
-        if self._connection is None:
-            raise ConnectionError("nobody has told where it is")
-        return self._connection
-
-    def _still_followed(self, partition: Partition, follower: Follower) -> bool:
-        """Not when another order of the controller's came while an answer was on its way."""
-        current = self._followed.get(partition.topic_partition)
-        return current is not None and current[1] is follower
+        self._busy = False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     # -- fetching -----------------------------------------------------------------------------------------------
 
-    async def _fetch(self, asked: Asked) -> None:
-        if not asked and not self._requests.in_session:
-            return
-        leader = self._leader()
-        wanted: dict[Key, Wanted] = {
-            key: (follower.leader_epoch, offset, follower.last_fetched_epoch, partition.log.log_start_offset)
-            for key, (partition, follower, offset) in asked.items()
-        }
-        request = self._requests.build(wanted)
-        if any(follower.state is State.WRITING for _, follower in self._followed.values()):
-            request.max_wait_ms = min(request.max_wait_ms, WAIT_BESIDE_WRITES_MS)
-        version = self._requests.version
-        response: FetchResponse = await leader.send(request, version)
-        self._requests.answered(response)
-        if not asked:
-            self._requests.reset()  # the leader ends a session without partitions
+    def _fetch(self) -> None:
+        requests = self._requests
+        if self._due:  # those that were asked about in this round
+            self._prepare()
+        if requests.wants_any or requests.in_session:
+            then = self._fetched if requests.wants_any else self._session_ended
+            request = requests.build()
+            if self._in[State.WRITING]:
+                request.max_wait_ms = min(request.max_wait_ms, WAIT_BESIDE_WRITES_MS)
+            self._ask(request, requests.version, then)
+        elif self._in[State.TRUNCATING] or self._in[State.LOCATING]:
+            self._begin_soon()
+        else:
+            self._rest()
+
+    def _session_ended(self, response: FetchResponse) -> None:
+        """The leader ends a session without partitions."""
+        self._requests.reset()
+        self._round(None)
+
+    def _fetched(self, response: FetchResponse) -> None:
+        requests = self._requests
+        requests.answered(response)
         if not self._reachable:
             logger.info("Broker %d can be fetched from again", self._leader_id)
             self._reachable = True
         if response.error_code:
-            self._refused(Errors(response.error_code), asked)
+            self._refused(Errors(response.error_code))
+            self._round(None)
             return
-        await self._take(response, asked, version)
+        by_id = requests.version >= BY_ID_FROM
+        self._take(
+            (topic.topic_id if by_id else topic.topic, data)
+            for topic in response.responses
+            for data in topic.partitions
+        )
 
-    def _refused(self, error: Errors, asked: Asked) -> None:
+    def _refused(self, error: Errors) -> None:
         if error in SESSION_ERRORS:
             logger.info("Broker %d ended the fetch session: %s", self._leader_id, error.name)
-        if error not in SESSION_ERRORS or not asked:
-            now = self._clock.monotonic_ms()
-            for _, follower, _ in asked.values():
-                follower.failed(error, now)
+            return
+        now = self._clock.monotonic_ms()
+        for row in self._followed.values():
+            if row.follower.state is State.FETCHING:
+                row.follower.failed(error, now)
+                self._due[row] = None
 
-    async def _take(self, response: FetchResponse, asked: Asked, version: int) -> None:
-        names = {(topic_id, index): topic for topic, topic_id, index in asked}
-        by_name = {(topic, index): topic_id for topic, topic_id, index in asked}
+    def _take(self, answers: Iterator[tuple[str | bytes, PartitionData]]) -> None:
+        """Deal with the answers by topic; what does not fit into a step follows after other work of the loop."""
         pace = Pace()
-        for topic in response.responses:
-            for data in topic.partitions:
-                index = data.partition_index
-                name, topic_id = topic.topic, topic.topic_id
-                if version >= 13:
-                    name = names.get((topic_id, index), "")
-                else:
-                    topic_id = by_name.get((name, index), topic_id)
-                found = asked.get((name, topic_id, index))
-                if found is not None and self._still_followed(found[0], found[1]):
-                    self._apply(*found, data)
-                if pace.due():
-                    await pace.rest()  # clients come first
+        for topic, data in answers:
+            row = self._by_key.get((topic, data.partition_index))
+            if row is not None:
+                self._apply(row, data)
+            if pace.due():
+                self._busy = True  # clients come first
+                self._loop.call_soon(self._answered, self._connection, self._take, answers)
+                return
+        self._round(None)
 
-    def _apply(self, partition: Partition, follower: Follower, offset: int, data: PartitionData) -> None:
-        mark = partition.log.high_watermark
-        before = follower.error
+    def _apply(self, row: Followed, data: PartitionData) -> None:
+        partition, follower = row.partition, row.follower
+        mark, before = partition.log.high_watermark, follower.error
         quota = self._quota
         if quota is not None and data.records and quota.covers(partition.topic, partition.index):
             quota.record(len(data.records))
-        written = follower.on_fetch(data, offset, self._clock.monotonic_ms())
+        written = follower.on_fetch(data, row.asked, self._clock.monotonic_ms())
+        self._due[row] = None
         if not isinstance(written, int):
-            done = partial(self._written, partition, follower, data)
-            asyncio.ensure_future(written).add_done_callback(done)
+            asyncio.ensure_future(written).add_done_callback(partial(self._written, row, data))
             return
         follower.in_sync = data.high_watermark <= partition.log.log_end_offset
         if written or partition.log.high_watermark != mark:
             partition.followed(written)
-        self._note(partition, follower, before)
+        self._note(row, before)
 
-    def _written(
-        self, partition: Partition, follower: Follower, data: PartitionData, appending: asyncio.Future[AppendInfo]
-    ) -> None:
+    def _written(self, row: Followed, data: PartitionData, appending: asyncio.Future[AppendInfo]) -> None:
         """An append that had to wait for a slow disk is through."""
         failure = appending.exception()
-        if not self._still_followed(partition, follower):
+        if not self._still([row]):
             return
+        partition, follower = row.partition, row.follower
         before = follower.error
         if failure is not None and not isinstance(failure, KafkaError):
             logger.error("%s can't be written: %s: %s", partition, type(failure).__name__, failure)
@@ -272,148 +323,86 @@ class LeaderFetcher:
         written = follower.on_written(data, appending.result() if failure is None else failure, now)
         follower.in_sync = data.high_watermark <= partition.log.log_end_offset
         partition.followed(written)
-        self._note(partition, follower, before)
-        self._changed.set()
+        self._note(row, before)
+        self._in[State.WRITING].pop(row, None)
+        self._due[row] = None
+        self._begin_soon()
 
-    def _note(self, partition: Partition, follower: Follower, before: Errors) -> None:
+    def _note(self, row: Followed, before: Errors) -> None:
         """A line in the log when a partition begins to fail, but not for a leader that is a moment behind."""
-        if follower.error != before and follower.error:
-            level = logging.DEBUG if follower.error in BEHIND else logging.WARNING
-            logger.log(
-                level, "%s can't be fetched from broker %d: %s", partition, self._leader_id, follower.error.name
-            )
+        error = row.follower.error
+        if error != before and error:
+            level = logging.DEBUG if error in BEHIND else logging.WARNING
+            logger.log(level, "%s can't be fetched from broker %d: %s", row.partition, self._leader_id, error.name)
 
     # -- what else is asked -------------------------------------------------------------------------------------
 
-    async def _truncate(self, asked: Asked) -> None:
+    def _take_all(self, state: State) -> list[Followed]:
+        """Those in a state; they are due after the answer."""
+        rows = list(self._in[state])
+        self._in[state].clear()
+        self._due.update(dict.fromkeys(rows))
+        return rows
+
+    def _still(self, rows: list[Followed]) -> list[Followed]:
+        """Those that no other order of the controller's has come for, while an answer was on its way."""
+        return [row for row in rows if self._followed.get(row.partition.topic_partition) is row]
+
+    def _truncate(self) -> None:
         """OffsetForLeaderEpoch, for leaders whose Fetch does not compare epochs."""
-        if not asked:
+        rows = self._take_all(State.TRUNCATING)
+        if not rows:
+            self._locate()
             return
-        request = OffsetForLeaderEpochRequest(
-            replica_id=self._settings.broker_id,
-            topics=[
-                OffsetForLeaderTopic(topic=topic, partitions=[
-                    OffsetForLeaderPartition(
-                        partition=index,
-                        current_leader_epoch=follower.leader_epoch,
-                        leader_epoch=follower.last_fetched_epoch,
-                    )
-                ])
-                for (topic, _, index), (_, follower, _) in asked.items()
-            ],
-        )  # fmt: skip
-        response: OffsetForLeaderEpochResponse = await self._leader().send(request, EPOCHS_VERSION)
+        request = epochs_request(self._settings.broker_id, rows)
+        self._ask(request, EPOCHS_VERSION, partial(self._truncated, rows))
+
+    def _truncated(self, rows: list[Followed], response: OffsetForLeaderEpochResponse) -> None:
         now = self._clock.monotonic_ms()
         found = {(topic.topic, each.partition): each for topic in response.topics for each in topic.partitions}
-        for (topic, _, index), (partition, follower, _) in asked.items():
-            answer = found.get((topic, index))
-            if not self._still_followed(partition, follower):
-                continue
-            before = follower.error
+        for row in self._still(rows):
+            answer = found.get((row.partition.topic, row.partition.index))
+            before = row.follower.error
             if answer is None:
-                follower.failed(Errors.UNKNOWN_SERVER_ERROR, now)
+                row.follower.failed(Errors.UNKNOWN_SERVER_ERROR, now)
             else:
-                follower.on_epoch_end(answer.error_code, answer.leader_epoch, answer.end_offset, now)
-            self._note(partition, follower, before)
+                row.follower.on_epoch_end(answer.error_code, answer.leader_epoch, answer.end_offset, now)
+            self._note(row, before)
+        self._locate()
 
-    async def _locate(self, asked: Asked) -> None:
+    def _locate(self) -> None:
         """ListOffsets, where the leader has no such offset: where its log ends and begins."""
-        if not asked:
-            return
-        ends = await self._offsets(asked, LATEST)
-        starts = await self._offsets(asked, EARLIEST)
+        rows = self._take_all(State.LOCATING)
+        if rows:
+            request = offsets_request(self._settings.broker_id, rows, LATEST)
+            self._ask(request, LIST_OFFSETS_VERSION, partial(self._ends_located, rows))
+        else:
+            self._fetch()
+
+    def _ends_located(self, rows: list[Followed], ends: ListOffsetsResponse) -> None:
+        then = partial(self._located, rows, offsets_of(ends))
+        self._ask(offsets_request(self._settings.broker_id, rows, EARLIEST), LIST_OFFSETS_VERSION, then)
+
+    def _located(
+        self, rows: list[Followed], ends: dict[tuple[str, int], tuple[int, int]], response: ListOffsetsResponse
+    ) -> None:
+        starts = offsets_of(response)
         now = self._clock.monotonic_ms()
-        for key, (partition, follower, offset) in asked.items():
-            if not self._still_followed(partition, follower):
-                continue
-            (end_error, end), (start_error, start) = (each.get(key, (-1, -1)) for each in (ends, starts))
-            before = follower.error
+        for row in self._still(rows):
+            at = row.partition.topic, row.partition.index
+            (end_error, end), (start_error, start) = (each.get(at, (-1, -1)) for each in (ends, starts))
+            before = row.follower.error
             if end_error or start_error:
-                follower.failed(Errors(end_error or start_error), now)
+                row.follower.failed(Errors(end_error or start_error), now)
             else:
                 logger.info(
                     "%s ends at %d here, but begins at %d and ends at %d at broker %d",
-                    partition, offset, start, end, self._leader_id,
+                    row.partition, row.partition.log.log_end_offset, start, end, self._leader_id,
                 )  # fmt: skip
-                follower.on_located(start, end, now)
-            self._note(partition, follower, before)
-
-    async def _offsets(self, asked: Asked, timestamp: int) -> dict[Key, tuple[int, int]]:
-        """(error code, offset) by partition."""
-        request = ListOffsetsRequest(
-            replica_id=self._settings.broker_id,
-            topics=[
-                ListOffsetsTopic(name=topic, partitions=[
-                    ListOffsetsPartition(
-                        partition_index=index, current_leader_epoch=follower.leader_epoch, timestamp=timestamp
-                    )
-                ])
-                for (topic, _, index), (_, follower, _) in asked.items()
-            ],
-        )  # fmt: skip
-        response: ListOffsetsResponse = await self._leader().send(request, LIST_OFFSETS_VERSION)
-        found = {
-            (topic.name, each.partition_index): (each.error_code, each.offset)
-            for topic in response.topics
-            for each in topic.partitions
-        }
-        return {key: found[key[0], key[2]] for key in asked if (key[0], key[2]) in found}
+                row.follower.on_located(start, end, now)
+            self._note(row, before)
+        self._fetch()
 
 
-class ReplicaFetchers:
-    """The fetchers of a broker, made when there is something to follow and closed when there is not."""
-
-    def __init__(
-        self, settings: FetchSettings, connect: Connect, clock: Clock, broker_epoch: Callable[[], int] = lambda: -1,
-        quota: ReplicationQuota | None = None,
-    ) -> None:  # fmt: skip
-        """`quota` is the followers' throttle."""
-        self._settings = settings
-        self._connect = connect
-        self._clock = clock
-        self._broker_epoch = broker_epoch
-        self._quota = quota
-        self._ending: set[asyncio.Task[None]] = set()
-        self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
-        self._where: dict[TopicPartition, LeaderFetcher] = {}
-
-    def follow(self, partition: Partition) -> None:
-        """Fetch it from its leader, in its leader epoch."""
-        self.stop(partition)
-        at = partition.topic_partition
-        number = zlib.crc32(at.topic.encode()) + at.partition
-        key = partition.leader_id, number % self._settings.fetchers
-        fetcher = self._fetchers.get(key)
-        if fetcher is None:
-            fetcher = LeaderFetcher(
-                *key, self._settings, self._connect, self._clock, self._broker_epoch, self._quota
-            )
-            self._fetchers[key] = fetcher
-        fetcher.add(partition)
-        self._where[at] = fetcher
-
-    def stop(self, partition: Partition) -> None:
-        """Fetch it no more; harmless where it was not fetched."""
-        fetcher = self._where.pop(partition.topic_partition, None)
-        if fetcher is not None:
-            fetcher.remove(partition.topic_partition)
-
-    def resize(self, fetchers: int) -> None:
-        """So many fetchers a leader from now on: partitions go over to those that they belong to then."""
-        if fetchers == self._settings.fetchers:
-            return
-        logger.info("Each leader is fetched from by %d fetchers now, not %d", fetchers, self._settings.fetchers)
-        self._settings = replace(self._settings, fetchers=fetchers)
-        for partition in [each for fetcher in self._fetchers.values() for each in fetcher.partitions]:
-            self.follow(partition)
-        for key in [key for key in self._fetchers if key[1] >= fetchers]:
-            ending = asyncio.ensure_future(self._fetchers.pop(key).close())
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
-
-    async def close(self) -> None:
-        """Ends all tasks and connections."""
-        fetchers = list(self._fetchers.values())
-        self._fetchers.clear()
-        self._where.clear()
-        await asyncio.gather(*(fetcher.close() for fetcher in fetchers), *self._ending)
+def _throw(error: Exception) -> None:
+    raise error

@@ -42,7 +42,7 @@ NO_EPOCH = -1
 
 
 class Fetchers(Protocol):
-    """Brings followed partitions from their leaders (fetcher.ReplicaFetchers)."""
+    """Brings followed partitions from their leaders (fetchers.ReplicaFetchers)."""
 
     def follow(self, partition: Partition) -> None:
         """Fetch it from its leader, in its leader epoch."""

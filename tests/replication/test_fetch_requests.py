@@ -25,8 +25,12 @@ def at(offset: int) -> Wanted:
 
 
 def sent(requests: FetchRequests, wanted: dict[Key, Wanted]) -> FetchRequest:
-    """As the leader gets it."""
-    request = requests.build(wanted)
+    """The request for just these, as the leader gets it."""
+    for gone in [key for key in requests._wanted if key not in wanted]:
+        requests.drop(gone)
+    for each, values in wanted.items():
+        requests.want(each, values)
+    request = requests.build()
     decoded, _ = decode(FetchRequest, requests.version, encode_bytes(request, requests.version))
     assert isinstance(decoded, FetchRequest)
     return decoded
@@ -54,6 +58,24 @@ def test_once_all_then_what_changes() -> None:
     assert (third.session_id, third.session_epoch) == (9, 2)
     assert named(third) == [(IDS["a"], [(1, 8)])]
     assert [(gone.topic_id, gone.partitions) for gone in third.forgotten_topics_data] == [(IDS["b"], [0])]
+
+
+def test_what_came_and_went_between_two_requests() -> None:
+    requests = FetchRequests(SETTINGS)
+    sent(requests, {key("a", 0): at(1), key("a", 1): at(1)})
+    requests.answered(FetchResponse(session_id=9))
+    requests.drop(key("a", 0))
+    requests.want(key("a", 0), at(1))
+    requests.want(key("b", 0), at(1))
+    requests.drop(key("b", 0))
+    again = requests.build()
+    assert named(again) == [(IDS["a"], [(0, 1)])]
+    assert again.forgotten_topics_data == []
+    requests.answered(FetchResponse(session_id=9))
+    requests.drop(key("a", 1))
+    requests.reset()
+    anew = requests.build()
+    assert (anew.session_epoch, named(anew), anew.forgotten_topics_data) == (0, [(IDS["a"], [(0, 1)])], [])
 
 
 def test_a_leader_without_room_for_sessions_is_asked_in_full() -> None:
@@ -118,6 +140,7 @@ RECORDED = [
 @pytest.mark.parametrize(("version", "broker", "epoch", "partition", "body"), RECORDED)
 def test_the_bytes_are_kafkas(version: int, broker: int, epoch: int, partition: int, body: str) -> None:
     requests = FetchRequests(FetchSettings(broker, version), epoch)
-    request = requests.build({("t-a", RECORDED_ID, partition): (0, 0, -1, 0)})
+    requests.want(("t-a", RECORDED_ID, partition), (0, 0, -1, 0))
+    request = requests.build()
     assert requests.version == version
     assert encode_bytes(request, version).hex() == body

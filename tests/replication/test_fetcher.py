@@ -28,7 +28,7 @@ from pybroker.protocol.messages.offset_for_leader_epoch import (
 from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.replication.fetch import FetchParameters, PartitionReader
 from pybroker.replication.fetch_requests import FetchSettings
-from pybroker.replication.fetcher import ReplicaFetchers
+from pybroker.replication.fetchers import ReplicaFetchers
 from pybroker.replication.partition import Partition
 from tests.replication.cluster_model import ModelLog, SlowLog
 
@@ -68,6 +68,16 @@ class Leader:
 
     def close(self) -> None:
         """Sessions outlive connections."""
+
+    def ask(self, request: Any, version: int, on_answer: Callable[[Any], None]) -> None:
+        async def answered() -> None:
+            try:
+                outcome = await self.send(request, version)
+            except OSError as error:
+                outcome = error
+            on_answer(outcome)
+
+        self.asking = asyncio.create_task(answered())
 
     async def send(self, request: Any, version: int) -> Any:
         await asyncio.sleep(0.001)
@@ -147,7 +157,7 @@ class Bench:
 async def bench() -> AsyncIterator[Bench]:
     made = Bench()
     yield made
-    await made.fetchers.close()
+    made.fetchers.close()
 
 
 async def test_it_brings_everything_and_the_watermark(bench: Bench) -> None:
@@ -228,7 +238,7 @@ async def test_it_cuts_off_what_the_leader_has_not(version: int) -> None:
     assert [epoch for epoch, _ in bench.logs[0].records] == [0, 0, 1, 1, 1]
     asked = any(isinstance(each, OffsetForLeaderEpochRequest) for each in bench.leader.asked)
     assert asked == (version < 12)
-    await bench.fetchers.close()
+    bench.fetchers.close()
 
 
 async def test_partitions_are_spread_over_fetchers() -> None:
@@ -238,7 +248,7 @@ async def test_partitions_are_spread_over_fetchers() -> None:
         bench.append(index)
     await bench.alike()
     assert sorted(bench.leader.connections) == [f"broker-1-fetcher-{number}" for number in range(3)]
-    await bench.fetchers.close()
+    bench.fetchers.close()
 
 
 async def test_topics_without_id_are_fetched_by_name(bench: Bench) -> None:
@@ -276,4 +286,4 @@ async def test_a_slow_disk_holds_up_its_own_partitions_only() -> None:
     assert slow.log_end_offset == 4
     await asyncio.sleep(0.01)
     assert slow.high_watermark == 3
-    await bench.fetchers.close()
+    bench.fetchers.close()

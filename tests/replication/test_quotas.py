@@ -13,7 +13,7 @@ from pybroker.protocol.clock import ManualClock
 from pybroker.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 from pybroker.protocol.rate import WindowedRate
 from pybroker.replication.fetch import PartitionReader, Round
-from pybroker.replication.fetcher import ReplicaFetchers
+from pybroker.replication.fetchers import ReplicaFetchers
 from pybroker.replication.quotas import ReplicationQuota, ReplicationQuotas
 from tests.replication.cluster_model import RECORD
 from tests.replication.test_fetch import Bench as Reading
@@ -179,7 +179,7 @@ async def test_the_follower_leaves_out_what_is_above_the_rate() -> None:
         clock.advance(1000)
         await bench.alike()
     finally:
-        await bench.fetchers.close()
+        bench.fetchers.close()
 
 
 async def test_alone_it_rests_while_it_is_held_back() -> None:
@@ -196,7 +196,7 @@ async def test_alone_it_rests_while_it_is_held_back() -> None:
         bench.quota.limit = None
         await bench.alike()  # after the pause, with nobody waking it
     finally:
-        await bench.fetchers.close()
+        bench.fetchers.close()
 
 
 async def test_a_replica_in_sync_is_not_held_back() -> None:
@@ -210,7 +210,7 @@ async def test_a_replica_in_sync_is_not_held_back() -> None:
         await bench.alike()
         assert bench.quota.exceeded
     finally:
-        await bench.fetchers.close()
+        bench.fetchers.close()
 
 
 # --- more and fewer fetchers
@@ -230,6 +230,5 @@ async def test_partitions_go_over_to_other_fetchers() -> None:
         numbers = {number for _, number in bench.fetchers._fetchers}
         assert numbers == set(range(count))
         assert sum(len(fetcher) for fetcher in bench.fetchers._fetchers.values()) == 8
-    await bench.until(lambda: not bench.fetchers._ending)
-    await bench.fetchers.close()
+    bench.fetchers.close()
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("fetcher")]
