@@ -92,8 +92,9 @@ class Sender:
             if error is not None:
                 self.failures.append(f"{self.name}: {at} {number}: {error}")
                 return
-            self.acknowledged[at][message.offset()] = value or b""
             self.total += 1
+            if message.offset() is not None:  # a batch may be acknowledged by the answer to the one behind it
+                self.acknowledged[at][message.offset()] = value or b""
 
         try:
             self._producer.produce(topic, value, key=key, partition=at[1], on_delivery=delivered)
