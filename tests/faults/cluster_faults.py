@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from tests.faults.cluster_checks import eventually, place, records_of
+from tests.faults.cluster_checks import UNSURE, eventually, place, records_of
 from tests.faults.cluster_rounds import SETTLING_S, Answer, Cluster, Node
 from tests.faults.cluster_traffic import At, Sender, Traffic
 from tests.support.broker import wait_until
@@ -86,11 +86,18 @@ def rolling_restart(scene: Scene) -> None:
 
 
 def _pause(scene: Scene, node: Node) -> None:
-    """For longer than its session and its followers' patience; it wakes as a leader that is none any more."""
+    """For longer than its session and its followers' patience. It wakes as a leader that is none any more, with writes
+    in its sockets that need no replicas: it may take them, and has to cut them off again."""
+    led = [at for at, state in scene.cluster.partitions().items() if state[0] == node.broker_id]
     node.pause()
-    scene.cluster.wait_for_leaders()
-    time.sleep(scene.cluster.session_s)
-    node.resume()
+    with scene.cluster.client(node.broker_id, 60) as client:
+        for topic, index in led:
+            if topic in scene.traffic.topics:
+                client.send_produce(topic, batch([b"%s:%d:0:" % (UNSURE, index)]), partition=index, acks=1)
+        scene.cluster.wait_for_leaders()
+        time.sleep(scene.cluster.session_s)
+        node.resume()
+        scene.moment(0.5)
 
 
 def pause_a_broker(scene: Scene) -> None:
