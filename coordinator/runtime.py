@@ -170,13 +170,15 @@ class Hosted(Generic[S]):
         return runtime.acks != -1 or (not self._pending and runtime.logs.high_watermark(self.index) >= end)
 
     def _appended(self, pending: _Pending, done: asyncio.Future[int]) -> None:
-        """An append that had to wait, for the disk for instance, is through."""
-        if done.cancelled():
-            self._give_up(pending, Errors.NOT_LEADER_OR_FOLLOWER)
-            return
-        error = done.exception()
+        """An append that had to wait, for the disk for instance, is through; the partition may be another's by now."""
+        error = KafkaError(Errors.NOT_LEADER_OR_FOLLOWER) if done.cancelled() else done.exception()
+        if self.status is Status.CLOSED:
+            return  # `close` has answered
         if error is None:
-            self._wait_for(pending, done.result())
+            try:
+                self._wait_for(pending, done.result())
+            except KafkaError as lost:
+                self._give_up(pending, lost.code)
         elif isinstance(error, KafkaError):
             self._give_up(pending, error.code)
         else:

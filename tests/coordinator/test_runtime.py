@@ -72,6 +72,8 @@ class Logs:
         return b""
 
     def watch(self, index: int, moved: Callable[[], None]) -> Callable[[], None]:
+        if self.error is not None:
+            raise KafkaError(self.error)
         self.watchers.append(moved)
         return lambda: self.watchers.remove(moved)
 
@@ -182,6 +184,26 @@ async def test_appends_that_are_refused(broker: Broker, error: Errors, told: Err
     broker.logs.error = error
     assert broker.commit(5)[1] == [told]
     assert broker.offset() is None
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_the_disk_is_done_when_another_leads(
+    broker: Broker, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before or after the coordinator was told to give the partition up."""
+    broker.logs.slow = asyncio.Event()
+    answer = broker.commit(5)[1]
+    broker.logs.error = Errors.NOT_LEADER_OR_FOLLOWER
+    if told:
+        broker.groups.runtime.resigned(0)
+    broker.logs.slow.set()
+    assert await asyncio.wait_for(answer, 10) == [Errors.NOT_COORDINATOR]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    broker.groups.runtime.resigned(0)
+    assert not broker.logs.watchers
+    assert len(broker.timer) == 1, "only the expiry of offsets is left"
+    assert not caplog.records
 
 
 async def test_a_partition_that_is_given_up(broker: Broker) -> None:
