@@ -27,7 +27,6 @@ _VERSIONS: dict[str, tuple[tuple[Protocol, int], ...]] = {
     "offset_for_leader_epoch": (((2, 8, 0), 4), ((2, 3, 1), 3)),
     "write_txn_markers": (((2, 8, 0), 1), ((2, 6, 0), 0)),
 }  # fmt: skip
-_DIVERGENCE_BY_FETCH: Protocol = (2, 7, 1)
 _TOPIC_IDS: Protocol = (2, 8, 0)
 _LEADER_RECOVERY: Protocol = (3, 2, 0)
 _ALTER_PARTITION: Protocol = (2, 7, 2)
@@ -38,10 +37,10 @@ class InterBrokerVersions(NamedTuple):
     """A version for each message; and what else differs.
 
     topic_ids: topics have ids. leader_recovery: leaders that were not in sync are told to recover.
-    fetch: 12 where a partition came without a topic id. divergence_by_fetch: a fetch tells followers where to truncate,
-    before that they ask OffsetForLeaderEpoch. alter_partition: leaders ask the controller for another ISR, before that
-    they write it themselves. allocate_producer_ids: the controller gives out blocks of producer ids, before that every
-    broker takes its own.
+    fetch: 12 where a partition came without a topic id. offset_for_leader_epoch: only followers whose Fetch is below 12
+    ask it. alter_partition: leaders ask the controller for another ISR, before that they write it themselves.
+    allocate_producer_ids: the controller gives out blocks of producer ids, before that every broker takes its own. What
+    these two ask is agreed on by ApiVersions; ControlledShutdown is 3 since release 2.4, whatever the setting says.
     """
 
     leader_and_isr: int
@@ -53,7 +52,6 @@ class InterBrokerVersions(NamedTuple):
     write_txn_markers: int
     topic_ids: bool
     leader_recovery: bool
-    divergence_by_fetch: bool
     alter_partition: bool
     allocate_producer_ids: bool
 
@@ -73,7 +71,6 @@ def inter_broker_versions(setting: str) -> InterBrokerVersions:
         **versions,
         topic_ids=protocol >= _TOPIC_IDS,
         leader_recovery=protocol >= _LEADER_RECOVERY,
-        divergence_by_fetch=protocol >= _DIVERGENCE_BY_FETCH,
         alter_partition=protocol >= _ALTER_PARTITION,
         allocate_producer_ids=protocol >= _ALLOCATE_PRODUCER_IDS,
     )

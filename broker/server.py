@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from pybroker.broker.controller_orders import ControllerOrders
 from pybroker.broker.coordination import Coordination
 from pybroker.broker.fetch_sessions import FetchSessionCache
 from pybroker.broker.foreign_brokers import ForeignBrokers
-from pybroker.broker.inter_broker import inter_broker_versions
+from pybroker.broker.inter_broker import InterBrokerVersions, inter_broker_versions
 from pybroker.broker.joining import know_the_cluster
 from pybroker.broker.kafka_apis import KafkaApis
 from pybroker.broker.logging_setup import LoopMonitor, setup_logging
@@ -40,7 +41,7 @@ from pybroker.config import BrokerConfig, Endpoint, LogConfig
 from pybroker.controller import paths
 from pybroker.controller.configs import ConfigRepository
 from pybroker.controller.controller import Controller, Rebalance
-from pybroker.controller.producer_ids import ProducerIds
+from pybroker.controller.producer_ids import ProducerIds, TakeBlock, allocate_block
 from pybroker.controller.registration import RegistrationError, prepare_store
 from pybroker.controller.state import Abilities
 from pybroker.controller.store import MetadataStore, StoreError
@@ -209,8 +210,9 @@ class Broker:
 
             prefer = read_from(config, cache)
             self.replication = Replication(
-                broker_id, config, replicas, cache, self.clock, self.loop, lambda: self.controller, quotas.follower
-            )
+                broker_id, config, versions, self.store, replicas, cache, self.clock, self.loop,
+                lambda: self.controller, quotas.follower,
+            )  # fmt: skip
 
         def build_groups() -> GroupCoordinator:
             from pybroker.broker.coordinators import group_coordinator
@@ -245,10 +247,17 @@ class Broker:
             metadata_cache=cache,
             topics=TopicWriter(self.store, cache, config, configs, topic_ids=versions.topic_ids),
             configs=configs,
-            producer_ids=ProducerIds(self.store, broker_id),
+            producer_ids=ProducerIds(self._blocks(broker_id, versions)),
             coordination=coordination,
             foreign_brokers=foreign_brokers,
         )
+
+    def _blocks(self, broker_id: int, versions: InterBrokerVersions) -> TakeBlock:
+        """Where blocks of producer ids come from."""
+        assert self.store is not None
+        if self.replication is not None and versions.allocate_producer_ids:
+            return self.replication.link.allocate_producer_ids
+        return partial(allocate_block, self.store, broker_id)
 
     def _controller(self, services: Services, bound: tuple[Endpoint, ...]) -> Controller:
         def unclean_allowed(topic: str) -> bool:

@@ -1,12 +1,14 @@
-"""Producer ids: every broker takes blocks of a thousand from the metadata store and hands them out one by one.
+"""Producer ids: every broker takes blocks of a thousand and hands them out one by one.
 
 `/latest_producer_id_block` names the block given out last; the next one starts behind it and is taken by writing the
-node with its version expected (Kafka: ZkProducerIdManager, ProducerIdManager).
+node with its version expected. Since inter.broker.protocol.version 3.0 the controller writes it when a broker asks for
+a block; before, and where there is one broker, each takes its own (Kafka: ZkProducerIdManager, RPCProducerIdManager).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from pybroker.controller import paths
 from pybroker.controller.paths import ProducerIdBlock
@@ -17,6 +19,9 @@ BLOCK_SIZE = 1000
 #: The next block is fetched when this much of the current one is used.
 PREFETCH_AT = BLOCK_SIZE * 9 // 10
 _LAST_ID = 2**63 - 1
+
+#: Gets the next block for this broker. Raises StoreError, OSError; KafkaError when all ids are used.
+TakeBlock = Callable[[], Awaitable[ProducerIdBlock]]
 
 
 async def allocate_block(store: MetadataStore, broker_id: int) -> ProducerIdBlock:
@@ -37,9 +42,8 @@ async def allocate_block(store: MetadataStore, broker_id: int) -> ProducerIdBloc
 class ProducerIds:
     """Hands out producer ids that no other broker hands out."""
 
-    def __init__(self, store: MetadataStore, broker_id: int) -> None:
-        self._store = store
-        self._broker_id = broker_id
+    def __init__(self, take_block: TakeBlock) -> None:
+        self._take = take_block
         self._next = 0
         self._last = -1
         self._following: asyncio.Task[ProducerIdBlock] | None = None
@@ -62,15 +66,26 @@ class ProducerIds:
         following = self._following or self._fetch_block()
         try:
             block = await asyncio.shield(following)
-        except (StoreError, ValueError) as error:
-            if self._following is following:
-                self._following = None
+        except (StoreError, OSError, ValueError) as error:
             raise KafkaError(Errors.COORDINATOR_LOAD_IN_PROGRESS, f"no producer id block: {error}") from error
-        # Of several that waited here the first takes the block over.
-        if self._following is following:
-            self._following = None
+        finally:
+            # Of several that waited here the first takes the block over, or sees to it that another is asked for.
+            first = self._following is following
+            if first and following.done():
+                self._following = None
+        if first:
             self._next, self._last = block.first, block.last
 
     def _fetch_block(self) -> asyncio.Task[ProducerIdBlock]:
-        self._following = asyncio.create_task(allocate_block(self._store, self._broker_id), name="producer-id-block")
+        self._following = asyncio.create_task(self._block(), name="producer-id-block")
+        self._following.add_done_callback(_heard)
         return self._following
+
+    async def _block(self) -> ProducerIdBlock:
+        return await self._take()
+
+
+def _heard(task: asyncio.Task[ProducerIdBlock]) -> None:
+    """Who waits for the block gets its failure; maybe nobody does yet, or ever."""
+    if not task.cancelled():
+        task.exception()

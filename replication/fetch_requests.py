@@ -34,10 +34,13 @@ Wanted = tuple[int, int, int, int]  # leader epoch, fetch offset, last fetched e
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """By Kafka's names, of replica.fetch.*; times in ms. `version` is Fetch's, by inter.broker.protocol.version."""
+    """By Kafka's names, of replica.fetch.*; times in ms. The versions are those of Fetch, of ListOffsets and of
+    OffsetForLeaderEpoch, by inter.broker.protocol.version."""
 
     broker_id: int
     version: int = 17
+    offsets_version: int = 9
+    epochs_version: int = 3  # asked only where Fetch does not tell
     max_wait_ms: int = 500
     min_bytes: int = 1
     max_bytes: int = 1 << 20  # of a partition

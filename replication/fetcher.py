@@ -30,8 +30,6 @@ from pybroker.storage.log_append import AppendInfo
 logger = logging.getLogger(__name__)
 
 DIVERGENCE_BY_FETCH = 12
-LIST_OFFSETS_VERSION = 5  # enough for all that is asked; every broker since 2.1 has it
-EPOCHS_VERSION = 3
 WAIT_BESIDE_WRITES_MS = 20  # a Fetch waits no longer while others are being written, which are to be in the next
 
 #: Errors of a leader that has not heard yet what the controller told this broker.
@@ -355,7 +353,7 @@ class LeaderFetcher:
             self._locate()
             return
         request = epochs_request(self._settings.broker_id, rows)
-        self._ask(request, EPOCHS_VERSION, partial(self._truncated, rows))
+        self._ask(request, self._settings.epochs_version, partial(self._truncated, rows))
 
     def _truncated(self, rows: list[Followed], response: OffsetForLeaderEpochResponse) -> None:
         now = self._clock.monotonic_ms()
@@ -375,13 +373,13 @@ class LeaderFetcher:
         rows = self._take_all(State.LOCATING)
         if rows:
             request = offsets_request(self._settings.broker_id, rows, LATEST)
-            self._ask(request, LIST_OFFSETS_VERSION, partial(self._ends_located, rows))
+            self._ask(request, self._settings.offsets_version, partial(self._ends_located, rows))
         else:
             self._fetch()
 
     def _ends_located(self, rows: list[Followed], ends: ListOffsetsResponse) -> None:
         then = partial(self._located, rows, offsets_of(ends))
-        self._ask(offsets_request(self._settings.broker_id, rows, EARLIEST), LIST_OFFSETS_VERSION, then)
+        self._ask(offsets_request(self._settings.broker_id, rows, EARLIEST), self._settings.offsets_version, then)
 
     def _located(
         self, rows: list[Followed], ends: dict[tuple[str, int], tuple[int, int]], response: ListOffsetsResponse

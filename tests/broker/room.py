@@ -21,7 +21,7 @@ from pybroker.controller.configs import ConfigRepository
 from pybroker.controller.controller import Controller
 from pybroker.controller.embedded_store import EmbeddedStore
 from pybroker.controller.paths import BrokerNode, Endpoint
-from pybroker.controller.producer_ids import ProducerIds
+from pybroker.controller.producer_ids import ProducerIds, allocate_block
 from pybroker.controller.registration import prepare_store
 from pybroker.controller.requests import ControllerRequest
 from pybroker.controller.topics import TopicWriter
@@ -133,7 +133,7 @@ async def open_room(directory: Path, **settings: str) -> AsyncIterator[Room]:
     await configs.load()
     configs.on_change("brokers", lambda *_: config.apply_dynamic(configs.broker(BROKER_ID), configs.broker_defaults()))
     following = asyncio.create_task(configs.run())
-    producer_ids = ProducerIds(store, BROKER_ID)
+    producer_ids = ProducerIds(lambda: allocate_block(store, BROKER_ID))
     services = SimpleNamespace(
         broker_id=BROKER_ID,
         cluster_id=cluster_id,

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from pybroker.controller import paths
 from pybroker.controller.embedded_store import FILE_NAME, EmbeddedStore
-from pybroker.controller.producer_ids import PREFETCH_AT, ProducerIds
+from pybroker.controller.producer_ids import PREFETCH_AT, ProducerIds, allocate_block
 from pybroker.protocol.errors import Errors, KafkaError
 
 
@@ -21,8 +21,12 @@ async def store(tmp_path: Path) -> AsyncIterator[EmbeddedStore]:
     await opened.close()
 
 
+def own_blocks(store: EmbeddedStore, broker_id: int) -> ProducerIds:
+    return ProducerIds(lambda: allocate_block(store, broker_id))
+
+
 async def test_ids_count_up_and_blocks_are_written_as_kafka_does(store: EmbeddedStore) -> None:
-    ids = ProducerIds(store, 2)
+    ids = own_blocks(store, 2)
     assert [await ids.next_producer_id() for _ in range(3)] == [0, 1, 2]
     data, stat = await store.get(paths.PRODUCER_ID_BLOCK)
     assert data == b'{"version":1,"broker":2,"block_start":"0","block_end":"999"}'
@@ -30,7 +34,7 @@ async def test_ids_count_up_and_blocks_are_written_as_kafka_does(store: Embedded
 
 
 async def test_the_next_block_is_fetched_before_the_end(store: EmbeddedStore) -> None:
-    ids = ProducerIds(store, 2)
+    ids = own_blocks(store, 2)
     for _ in range(PREFETCH_AT + 1):
         await ids.next_producer_id()
     deadline = asyncio.get_running_loop().time() + 5
@@ -42,18 +46,18 @@ async def test_the_next_block_is_fetched_before_the_end(store: EmbeddedStore) ->
 
 
 async def test_many_at_once_and_two_brokers_never_get_the_same(store: EmbeddedStore) -> None:
-    one, two = ProducerIds(store, 1), ProducerIds(store, 2)
+    one, two = own_blocks(store, 1), own_blocks(store, 2)
     given = await asyncio.gather(*(ids.next_producer_id() for _ in range(1500) for ids in (one, two)))
     assert len(set(given)) == 3000
 
 
 async def test_a_restart_skips_the_rest_of_the_block(store: EmbeddedStore) -> None:
-    assert await ProducerIds(store, 1).next_producer_id() == 0
-    assert await ProducerIds(store, 1).next_producer_id() == 1000
+    assert await own_blocks(store, 1).next_producer_id() == 0
+    assert await own_blocks(store, 1).next_producer_id() == 1000
 
 
 async def test_without_a_store_the_client_is_asked_to_retry(store: EmbeddedStore) -> None:
-    ids = ProducerIds(store, 1)
+    ids = own_blocks(store, 1)
     await store.delete(paths.PRODUCER_ID_BLOCK)
     with pytest.raises(KafkaError) as refused:
         await ids.next_producer_id()

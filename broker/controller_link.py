@@ -1,0 +1,126 @@
+"""What a broker asks of the controller: other in-sync sets (AlterPartition, KIP-497) and blocks of producer ids
+(AllocateProducerIds, KIP-730). The controller is in this process, or it is the one that UpdateMetadata named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from pybroker.broker.metadata_cache import MetadataCache
+from pybroker.config import BrokerConfig
+from pybroker.controller.controller import Controller
+from pybroker.controller.paths import ProducerIdBlock
+from pybroker.controller.producer_ids import allocate_block
+from pybroker.controller.state import IsrProposal
+from pybroker.controller.store import MetadataStore, StoreError
+from pybroker.protocol.connection import BrokerConnection
+from pybroker.protocol.errors import Errors
+from pybroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from pybroker.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from pybroker.protocol.types import TopicPartition
+from pybroker.protocol.uuids import ZERO_UUID
+
+ALTER_PARTITION, HIGHEST_ALTER_PARTITION = 56, 3
+BY_NAME = 1  # the last version that names topics
+ALLOCATE_PRODUCER_IDS, HIGHEST_ALLOCATE_PRODUCER_IDS = 67, 0
+
+
+class ControllerLink:
+    """See the module. Versions are agreed on with ApiVersions."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        store: MetadataStore,
+        cache: MetadataCache,
+        loop: asyncio.AbstractEventLoop,
+        controller: Callable[[], Controller | None],
+    ) -> None:
+        """`controller` is None until there is one; its broker epoch counts."""
+        self._broker_id = broker_id
+        self._config = config
+        self._store = store
+        self._cache = cache
+        self._loop = loop
+        self._controller = controller
+        self._connection: BrokerConnection | None = None
+
+    async def alter_partitions(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        """`request` names topics by name and by id. Raises OSError, and KafkaError for the request as a whole."""
+        controller = self._registered()
+        request.broker_epoch = controller.broker_epoch
+        if self._cache.controller_id == self._broker_id:
+            return await _alter_here(controller, request)
+        connection = self._to_controller()
+        version = await connection.highest_version(ALTER_PARTITION, HIGHEST_ALTER_PARTITION)
+        if any(topic.topic_id == ZERO_UUID for topic in request.topics):
+            version = min(version, BY_NAME)
+        response: AlterPartitionResponse = await connection.send(request, version)
+        return response
+
+    async def allocate_producer_ids(self) -> ProducerIdBlock:
+        """The next block of producer ids for this broker. Raises OSError, StoreError; KafkaError when all are used."""
+        controller = self._registered()
+        if self._cache.controller_id == self._broker_id:
+            return await allocate_block(self._store, self._broker_id)
+        connection = self._to_controller()
+        version = await connection.highest_version(ALLOCATE_PRODUCER_IDS, HIGHEST_ALLOCATE_PRODUCER_IDS)
+        request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=controller.broker_epoch)
+        response: AllocateProducerIdsResponse = await connection.send(request, version)
+        if response.error_code:
+            raise ConnectionError(f"the controller at {connection} answers {Errors(response.error_code).name}")
+        first = response.producer_id_start
+        return ProducerIdBlock(self._broker_id, first, first + response.producer_id_len - 1)
+
+    def _registered(self) -> Controller:
+        controller = self._controller()
+        if controller is None:
+            raise ConnectionError("this broker is not registered")
+        return controller
+
+    def _to_controller(self) -> BrokerConnection:
+        endpoint = self._cache.endpoint(self._cache.controller_id, self._config.inter_broker_listener)
+        if endpoint is None:
+            raise ConnectionError("no controller is known")
+        known = self._connection
+        if known is None or (known.host, known.port) != (endpoint.host, endpoint.port):
+            self.close()
+            known = self._connection = BrokerConnection(
+                endpoint.host, endpoint.port, str(self._broker_id), self._loop,
+                request_timeout_ms=self._config.int("controller.socket.timeout.ms"),
+            )  # fmt: skip
+        return known
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+async def _alter_here(controller: Controller, request: AlterPartitionRequest) -> AlterPartitionResponse:
+    proposals = [
+        IsrProposal(
+            TopicPartition(topic.topic_name, each.partition_index),
+            each.leader_epoch, tuple(each.new_isr), bool(each.leader_recovery_state), each.partition_epoch,
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    ]  # fmt: skip
+    try:
+        answers = await controller.propose_isrs(request.broker_id, request.broker_epoch, proposals)
+    except StoreError as error:
+        raise ConnectionError(f"the metadata store: {error}") from error
+    topics: dict[str, ResponseTopicData] = {}
+    for at, (error_code, state) in answers.items():
+        row = ResponsePartitionData(partition_index=at.partition, error_code=error_code)
+        if state is not None:
+            row.leader_id, row.leader_epoch, row.isr = state.leader, state.leader_epoch, list(state.isr)
+            row.partition_epoch = state.partition_epoch
+        topics.setdefault(at.topic, ResponseTopicData(topic_name=at.topic)).partitions.append(row)
+    return AlterPartitionResponse(error_code=Errors.NONE, topics=list(topics.values()))

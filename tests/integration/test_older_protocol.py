@@ -1,0 +1,95 @@
+"""Three brokers with an older inter.broker.protocol.version: who writes ISRs, and who gives out producer ids."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from pybroker.controller import paths
+from tests.support.broker import wait_until
+from tests.support.local_cluster import OurCluster
+from tests.support.zookeeper import ZooKeeperServer
+
+pytestmark = pytest.mark.timeout(120)
+
+TOPIC = "older"
+IDS_AT_EACH = 1100  # more than a block
+
+
+@pytest.fixture(params=["2.6", "2.8", "3.9"])
+def cluster(zookeeper: ZooKeeperServer, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[OurCluster]:
+    settings = {
+        "inter.broker.protocol.version": request.param,
+        "zookeeper.session.timeout.ms": 20_000,
+        "replica.lag.time.max.ms": 1500,
+    }
+    with OurCluster(f"{zookeeper.address}/older{tmp_path}", tmp_path, settings) as made:
+        yield made
+
+
+def value(cluster: OurCluster, zookeeper: ZooKeeperServer, path: str) -> Any:
+    data, _ = zookeeper.tree(chroot(cluster))[path]
+    assert data is not None
+    return json.loads(data)
+
+
+def notifications(cluster: OurCluster, zookeeper: ZooKeeperServer) -> list[str]:
+    return [path for path in zookeeper.tree(chroot(cluster)) if path.startswith(paths.ISR_CHANGES + "/")]
+
+
+def chroot(cluster: OurCluster) -> str:
+    _, slash, path = cluster.plan.zookeeper.partition("/")
+    return slash + path
+
+
+def test_isrs_shrink_and_grow_without_a_new_leader_epoch(cluster: OurCluster, zookeeper: ZooKeeperServer) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(30)
+    state = paths.partition_state(TOPIC, 0)
+
+    def known() -> Any:
+        return admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0]
+
+    wait_until(lambda: sorted(known().isrs) == [1, 2, 3], 30, "all in sync")
+    before = value(cluster, zookeeper, state)
+    stalled = next(broker_id for broker_id in (3, 2) if broker_id != known().leader)
+    rest = sorted({1, 2, 3} - {stalled})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": 1})
+    process = cluster[stalled].pid
+    os.kill(process, signal.SIGSTOP)
+    try:
+        producer.produce(TOPIC, b"one", partition=0)
+        assert producer.flush(20) == 0
+        wait_until(lambda: sorted(known().isrs) == rest, 30, "an ISR without the stalled follower")
+    finally:
+        os.kill(process, signal.SIGCONT)
+    wait_until(lambda: sorted(known().isrs) == [1, 2, 3], 30, "an ISR with it again")
+    after = value(cluster, zookeeper, state)
+    assert after | {"isr": []} == before | {"isr": []}, "nothing but the ISR has changed, and that is the old one"
+    assert sorted(after["isr"]) == [1, 2, 3]
+    wait_until(lambda: notifications(cluster, zookeeper) == [], 20, "notifications are taken")
+
+
+def test_no_producer_id_is_given_out_twice(cluster: OurCluster, zookeeper: ZooKeeperServer) -> None:
+    given: list[int] = []
+    clients = [broker.client() for broker in cluster]
+    for _ in range(IDS_AT_EACH):
+        for client in clients:
+            answer = client.call("InitProducerId", 4, {"TransactionalId": None, "TransactionTimeoutMs": 1000})
+            assert answer["ErrorCode"] == 0
+            given.append(answer["ProducerId"])
+    for client in clients:
+        client.close()
+    assert len(set(given)) == len(given)
+    blocks = {each // 1000 for each in given}
+    latest = value(cluster, zookeeper, paths.PRODUCER_ID_BLOCK)
+    assert int(latest["block_start"]) // 1000 == max(blocks)
+    assert len(blocks) == 6, "two of each broker"
