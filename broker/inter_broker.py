@@ -26,6 +26,7 @@ _VERSIONS: dict[str, tuple[tuple[Protocol, int], ...]] = {
     "list_offsets": (((3, 8, 0), 9), ((3, 5, 0), 8), ((3, 0, 1), 7), ((2, 8, 0), 6), ((2, 2, 1), 5)),
     "offset_for_leader_epoch": (((2, 8, 0), 4), ((2, 3, 1), 3)),
     "write_txn_markers": (((2, 8, 0), 1), ((2, 6, 0), 0)),
+    "features": (((3, 3, 0), 2), ((2, 7, 0), 1), ((2, 6, 0), 0)),
 }  # fmt: skip
 _TOPIC_IDS: Protocol = (2, 8, 0)
 _LEADER_RECOVERY: Protocol = (3, 2, 0)
@@ -36,7 +37,8 @@ _ALLOCATE_PRODUCER_IDS: Protocol = (3, 0, 0)
 class InterBrokerVersions(NamedTuple):
     """A version for each message; and what else differs.
 
-    topic_ids: topics have ids. leader_recovery: leaders that were not in sync are told to recover.
+    features: version of the node of finalized features, 0 where there are none. topic_ids: topics have ids.
+    leader_recovery: leaders that were not in sync are told to recover.
     fetch: 12 where a partition came without a topic id. offset_for_leader_epoch: only followers whose Fetch is below 12
     ask it. alter_partition: leaders ask the controller for another ISR, before that they write it themselves.
     allocate_producer_ids: the controller gives out blocks of producer ids, before that every broker takes its own. What
@@ -50,6 +52,7 @@ class InterBrokerVersions(NamedTuple):
     list_offsets: int
     offset_for_leader_epoch: int
     write_txn_markers: int
+    features: int
     topic_ids: bool
     leader_recovery: bool
     alter_partition: bool

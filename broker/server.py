@@ -277,12 +277,14 @@ class Broker:
         return Controller(
             services.store,
             channels,
-            _node(config, services.broker_id, bound),
+            _node(config, services.broker_id, bound, has_features=versions.features > 0),
             inter_broker_listener=config.inter_broker_listener,
             clock=self.clock,
             unclean_election_allowed=unclean_allowed,
             rebalance=_rebalance(config),
-            abilities=Abilities(versions.topic_ids, versions.alter_partition, versions.leader_recovery),
+            abilities=Abilities(
+                versions.topic_ids, versions.alter_partition, versions.leader_recovery, versions.features
+            ),
         )
 
     async def _broker_id(self, logs: LogManager) -> int:
@@ -422,13 +424,16 @@ def _address(endpoint: Endpoint) -> str:
     return f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
 
 
-def _node(config: BrokerConfig, broker_id: int, bound: tuple[Endpoint, ...]) -> paths.BrokerNode:
+def _node(
+    config: BrokerConfig, broker_id: int, bound: tuple[Endpoint, ...], *, has_features: bool
+) -> paths.BrokerNode:
     return paths.BrokerNode(
         broker_id,
         tuple(
             paths.Endpoint(each.name, each.host, each.port, each.security_protocol) for each in _told(config, bound)
         ),
         rack=config.opt_str("broker.rack"),
+        features={} if has_features else None,
         release=__version__,
     )
 

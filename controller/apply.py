@@ -34,6 +34,8 @@ from pybroker.controller.state import (
     Partition,
     PartitionEvent,
     PartitionStatus,
+    ReassignmentNodeDone,
+    ReassignmentNodeRead,
     ReassignmentRequested,
     ReassignmentsCaughtUp,
     ReassignmentsDue,
@@ -528,6 +530,7 @@ def _deletion_confirmed(
         if partition.status is PartitionStatus.OFFLINE:
             partition.happened(PartitionEvent.DELETED)
     state.deletions.discard(event.name)
+    reassignments.node_done(state, outcome, [at for at in state.asked_by_node if at.topic == event.name])
     log.info("topic %s is deleted", event.name)
 
 
@@ -555,6 +558,8 @@ _APPLIERS: dict[type, _Applier] = {
     UncleanAllowed: _unclean_allowed,
     IsrsChanged: _isrs_changed,
     ReassignmentRequested: reassignments.apply_requested,
+    ReassignmentNodeRead: reassignments.apply_node_read,
+    ReassignmentNodeDone: reassignments.apply_node_done,
     ReassignmentsDue: reassignments.apply_due,
     ReassignmentsCaughtUp: reassignments.apply_caught_up,
     ReplicasUnassigned: reassignments.apply_unassigned,

@@ -253,6 +253,7 @@ class Controller:
         self._writes.epoch_version = office.epoch_version
         self._state = self._new_state()
         self._active = True
+        self._queue.drop_office()  # watches of an earlier term may have fired since: the first event is the election
         self._queue.put("elected", lambda: self._watches.take_office(office.epoch))
         self._balance_later(REBALANCE_DELAY_SECONDS)
         return True

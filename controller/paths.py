@@ -152,7 +152,14 @@ def decode_epoch(data: bytes) -> int:
     return int(data)
 
 
-EMPTY_FEATURES = b'{"features":{},"version":2,"status":1}'
+def encode_no_features(version: int) -> bytes:
+    """/feature of a cluster without finalized features (KIP-584). Version 0: its brokers know of no features."""
+    return _dump({"features": {}, "version": version or 1, "status": int(version > 0)})
+
+
+def features_enabled(data: bytes) -> bool:
+    """Whether brokers may have features, by /feature."""
+    return _load(data).get("status") == 1
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -218,6 +225,26 @@ def decode_partition_list(data: bytes) -> list[TopicPartition]:
     if not isinstance(found, list):
         raise ValueError(f"not a list of partitions: {data!r}")
     return [TopicPartition(_text(each, "topic"), _integer(each, "partition")) for each in found]
+
+
+def encode_reassignments(wanted: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+    """Value of /admin/reassign_partitions: partitions with the replicas that they are to have."""
+    rows = [{"topic": at.topic, "partition": at.partition, "replicas": list(each)} for at, each in wanted.items()]
+    return _dump({"version": 1, "partitions": rows})
+
+
+def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    rows = _load(data).get("partitions", [])
+    if not isinstance(rows, list):
+        raise ValueError(f"not a list of partitions: {data!r}")
+    wanted: dict[TopicPartition, tuple[int, ...]] = {}
+    for row in rows:
+        at = TopicPartition(_text(row, "topic"), _integer(row, "partition"))
+        replicas = row.get("replicas")
+        if not isinstance(replicas, list) or not all(type(each) is int for each in replicas):
+            raise ValueError(f"no replicas for {at}: {data!r}")
+        wanted[at] = tuple(replicas)
+    return wanted
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
@@ -331,12 +358,13 @@ OWN_FIELD = "pybroker"
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """/brokers/ids/<id>. `epoch` is the node's czxid, not in its data; `release` is None for Apache Kafka's brokers."""
+    """/brokers/ids/<id>. `epoch` is the node's czxid, not in its data; `release` is None for Apache Kafka's brokers.
+    `features` None: inter.broker.protocol.version is older than they are (2.7)."""
 
     broker_id: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
-    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    features: Mapping[str, tuple[int, int]] | None = field(default_factory=dict)
     epoch: int = -1
     release: str | None = None
 
@@ -348,12 +376,15 @@ class BrokerNode:
 
 
 def encode_broker(node: BrokerNode, timestamp_ms: int, jmx_port: int = -1) -> bytes:
-    """Version 5. `jmx_port` and `timestamp` mean nothing here, but Kafka's controller insists on them."""
+    """Version 5, or 4 without features. `jmx_port` and `timestamp` mean nothing here, but Kafka's controller needs
+    them."""
     plaintext = next((each for each in node.endpoints if each.protocol == "PLAINTEXT"), None)
-    value: dict[str, Any] = {
-        "features": {
+    value: dict[str, Any] = {}
+    if node.features is not None:
+        value["features"] = {
             name: {"min_version": lowest, "max_version": highest} for name, (lowest, highest) in node.features.items()
-        },
+        }
+    value |= {
         "listener_security_protocol_map": {each.listener: each.protocol for each in node.endpoints},
         "endpoints": [f"{each.listener}://{_bracketed(each.host)}:{each.port}" for each in node.endpoints],
     }
@@ -363,7 +394,7 @@ def encode_broker(node: BrokerNode, timestamp_ms: int, jmx_port: int = -1) -> by
         "jmx_port": jmx_port,
         "port": plaintext.port if plaintext else -1,
         "host": plaintext.host if plaintext else None,
-        "version": 5,
+        "version": 4 if node.features is None else 5,
         "timestamp": str(timestamp_ms),
     }
     if node.release is not None:
@@ -379,10 +410,12 @@ def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerNode:
         return BrokerNode(broker_id, (only,), epoch=czxid)
     protocols = value.get("listener_security_protocol_map") or {}
     endpoints = tuple(_endpoint(text, protocols) for text in value.get("endpoints", ()))
-    features = {
-        name: (int(each.get("min_version", 1)), int(each["max_version"]))
-        for name, each in (value.get("features") or {}).items()
-    }
+    features = None
+    if value.get("version", 1) > 4:
+        features = {
+            name: (int(each.get("min_version", 1)), int(each["max_version"]))
+            for name, each in (value.get("features") or {}).items()
+        }
     release = value.get(OWN_FIELD)
     return BrokerNode(
         broker_id, endpoints, value.get("rack"), features, czxid, release if isinstance(release, str) else None

@@ -14,12 +14,14 @@ from collections.abc import Iterable
 from pybroker.controller import paths
 from pybroker.controller.outcome import Outcome, Written, has_leader, take_state
 from pybroker.controller.paths import LeaderAndIsr
-from pybroker.controller.plan import Answer, Plan, next_epoch, set_state, set_topic, without
+from pybroker.controller.plan import Answer, Plan, Write, next_epoch, set_state, set_topic, without
 from pybroker.controller.requests import TellMetadata, TellReplicas, TellStop
 from pybroker.controller.state import (
     Assignment,
     ControllerState,
     Partition,
+    ReassignmentNodeDone,
+    ReassignmentNodeRead,
     ReassignmentRequested,
     ReassignmentsCaughtUp,
     ReassignmentsDue,
@@ -28,6 +30,7 @@ from pybroker.controller.state import (
     ReplicaStatus,
     ReplicasUnassigned,
 )
+from pybroker.controller.store import Delete, NoNode, SetData
 from pybroker.protocol.errors import Errors
 from pybroker.protocol.pace import Steps
 from pybroker.protocol.types import TopicPartition
@@ -74,6 +77,14 @@ def apply_requested(
             dropped.setdefault(broker_id, []).append(at)
         outcome.answers[at] = Answer(Errors.NONE)
         begun.append(at)
+    over: list[TopicPartition] = []
+    for at, answer in outcome.answers.items():
+        by_node = state.asked_by_node.get(at) == event.wanted[at]
+        if by_node and answer.error:
+            log.warning("%s is not reassigned: %s", at, answer.message)
+        if by_node == bool(answer.error):  # refused, or a later request takes precedence
+            over.append(at)
+    node_done(state, outcome, over)
     _unassign(state, dropped, outcome)
     if begun:
         outcome.events.append(ReassignmentsDue(tuple(begun), begin=True))
@@ -245,6 +256,58 @@ def apply_ended(state: ControllerState, event: ReassignmentsEnded, written: Writ
     for path, error in written.failed.items():
         log.error("%s was not written after a reassignment: %s", path, error)
     outcome.notices.append(TellMetadata(event.partitions))
+    node_done(state, outcome, event.partitions)
+
+
+# The node of the old tools
+
+
+def apply_node_read(
+    state: ControllerState, event: ReassignmentNodeRead, written: Written, outcome: Outcome
+) -> Steps[None]:
+    """What is new in it is asked for as by a request; what an earlier controller has begun goes on by itself."""
+    wanted: dict[TopicPartition, tuple[int, ...] | None] = {}
+    for at, replicas in event.wanted.items():
+        yield
+        partition = state.partition(at)
+        under_way = partition is not None and partition.reassigning and partition.assignment.target == list(replicas)
+        if state.asked_by_node.get(at) != replicas and not under_way:
+            wanted[at] = replicas
+    state.asked_by_node = dict(event.wanted)
+    if wanted:
+        outcome.events.append(ReassignmentRequested(wanted))
+    elif not event.wanted:
+        outcome.events.append(ReassignmentNodeDone(()))
+
+
+def decide_node_done(state: ControllerState, event: ReassignmentNodeDone) -> Steps[Plan]:
+    yield
+    left = _left_in_node(state, event)
+    if event.partitions and left == state.asked_by_node:
+        return Plan([], {})
+    path = paths.REASSIGN_PARTITIONS
+    return Plan([Write(SetData(path, paths.encode_reassignments(left)) if left else Delete(path))], {})
+
+
+def apply_node_done(
+    state: ControllerState, event: ReassignmentNodeDone, written: Written, outcome: Outcome
+) -> Steps[None]:
+    yield
+    state.asked_by_node = _left_in_node(state, event)
+    for path, error in written.failed.items():
+        if not isinstance(error, NoNode):
+            log.error("%s was not brought up to date: %s", path, error)
+
+
+def _left_in_node(state: ControllerState, event: ReassignmentNodeDone) -> dict[TopicPartition, tuple[int, ...]]:
+    return {at: replicas for at, replicas in state.asked_by_node.items() if at not in event.partitions}
+
+
+def node_done(state: ControllerState, outcome: Outcome, partitions: Iterable[TopicPartition]) -> None:
+    """/admin/reassign_partitions need not name these any more, if it does."""
+    gone = tuple(at for at in partitions if at in state.asked_by_node)
+    if gone:
+        outcome.events.append(ReassignmentNodeDone(gone))
 
 
 def _known(

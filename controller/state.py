@@ -174,11 +174,13 @@ class Abilities(NamedTuple):
     alter_partition: leaders ask the controller for another ISR (2.7); before that they write partition states
     themselves, so what the controller knows of an ISR may be out of date.
     leader_recovery: a leader that was not in sync is told to recover (3.2, KIP-704).
+    features: version of the /feature node (2.7, KIP-584); 0 where brokers know of no features and it says so.
     """
 
     topic_ids: bool = True
     alter_partition: bool = True
     leader_recovery: bool = True
+    features: int = 2
 
 
 LATEST = Abilities()
@@ -202,6 +204,8 @@ class ControllerState:
         self.brokers: dict[int, BrokerNode] = {}
         self.topics: dict[str, Topic] = {}
         self.deletions: set[str] = set()
+        #: What /admin/reassign_partitions asks for, of which nothing has come to its end yet.
+        self.asked_by_node: dict[TopicPartition, tuple[int, ...]] = {}
         #: Brokers that have announced their end: they are told things still, but lead nothing and join no ISR.
         self.leaving: set[int] = set()
         #: Replicas in log directories that failed.
@@ -333,6 +337,18 @@ class ReassignmentRequested(NamedTuple):
     keep_factor: bool = False
 
 
+class ReassignmentNodeRead(NamedTuple):
+    """/admin/reassign_partitions as it is: the old tools' way to move partitions."""
+
+    wanted: dict[TopicPartition, tuple[int, ...]]
+
+
+class ReassignmentNodeDone(NamedTuple):
+    """Partitions that /admin/reassign_partitions need not name any more: done, refused, or asked for otherwise."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
 class ReassignmentsDue(NamedTuple):
     """Partitions whose reassignment may be complete. `begin`: those that are not, begin (again)."""
 
@@ -436,6 +452,8 @@ Event = (
     | LeadersUnbalanced
     | ShutdownAnnounced
     | ReassignmentRequested
+    | ReassignmentNodeRead
+    | ReassignmentNodeDone
     | ReassignmentsDue
     | ReassignmentsCaughtUp
     | ReassignmentsEnded

@@ -24,6 +24,7 @@ from pybroker.controller.state import (
     Event,
     IsrsChanged,
     LogDirsFailed,
+    ReassignmentNodeRead,
     TopicChanged,
     TopicsChanged,
 )
@@ -60,11 +61,9 @@ class Watches:
     async def take_office(self, epoch: int) -> Event:
         """Reads the cluster and sets every watch, in the order of Apache Kafka."""
         store = self._store
-        try:
-            await store.create(paths.FEATURE, paths.EMPTY_FEATURES)
-        except NodeExists:
-            pass
+        await self._settle_features()
         await store.exists(paths.PREFERRED_ELECTION, self._preferred_election_asked)
+        await store.exists(paths.REASSIGN_PARTITIONS, self._reassignment_asked)
         for root, look in ((paths.LOG_DIR_EVENTS, self._log_dirs_changed), (paths.ISR_CHANGES, self._isrs_changed)):
             await self._take_notifications(root, look)  # whatever they said, everything is read now
         brokers = await self._read_brokers()
@@ -74,8 +73,24 @@ class Watches:
             TopicPartition(name, index) for name, node in topics.items() for index in node.replicas
         )
         deletions = await store.children(paths.DELETE_TOPICS, self._deletions_changed)
+        self._queue.put("reassignment", self._read_reassignment)
         self._queue.put("preferred", self._read_preferred_election)
         return Elected(epoch, brokers, topics, states, tuple(deletions))
+
+    async def _settle_features(self) -> None:
+        """/feature says whether brokers may have features. What is finalized stays, unless they must have none."""
+        version = self._state().abilities.features
+        none = paths.encode_no_features(version)
+        found = (await self._store.get_many([paths.FEATURE]))[0]
+        try:
+            if found is None:
+                await self._store.create(paths.FEATURE, none)
+            elif paths.features_enabled(found[0]) != (version > 0):
+                await self._store.set(paths.FEATURE, none, found[1].version)
+        except (NodeExists, BadVersion):
+            log.info("%s was written by another broker meanwhile", paths.FEATURE)
+        except ValueError as error:
+            log.error("%s can't be read and stays as it is: %s", paths.FEATURE, error)
 
     async def read_states(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
         """Partition states as they are now, without those that are missing or damaged."""
@@ -113,6 +128,9 @@ class Watches:
     def _preferred_election_asked(self, event: WatchEvent) -> None:
         if event.type == "created":
             self._queue.put("preferred", self._read_preferred_election)
+
+    def _reassignment_asked(self, event: WatchEvent) -> None:
+        self._queue.put("reassignment", self._read_reassignment)
 
     def _log_dirs_changed(self, event: WatchEvent) -> None:
         self._queue.put("log directories", self._look_at_log_dirs)
@@ -155,6 +173,19 @@ class Watches:
         names = await self._store.children(paths.DELETE_TOPICS, self._deletions_changed)
         asked = tuple(name for name in names if name not in self._state().deletions)
         return DeletionsRequested(asked) if asked else None
+
+    async def _read_reassignment(self) -> Event | None:
+        """The old tools' way to move partitions. The node stays until all that it names is done."""
+        if await self._store.exists(paths.REASSIGN_PARTITIONS, self._reassignment_asked) is None:
+            return None
+        found = await self._store.get_many([paths.REASSIGN_PARTITIONS])
+        if found[0] is None:
+            return None
+        try:
+            return ReassignmentNodeRead(paths.decode_reassignments(found[0][0]))
+        except ValueError as error:
+            log.warning("a request for reassignments can't be read: %s", error)
+            return None
 
     async def _read_preferred_election(self) -> Event | None:
         """The old tools' way to ask for an election; the node is removed at once (also when there is none: every

@@ -18,6 +18,7 @@
     * unbalanced 10                time to look for leaders that are not the preferred ones, with that percentage
     * shutdown 2                   ControlledShutdown; `epoch 69`
     * reassign t-0:3,2 t-1:cancel  AlterPartitionReassignments; `keep-factor` after the star's word
+    * reassign-node t-0:3,2        what /admin/reassign_partitions says
     * log-dir 2                    a notification that broker 2 has lost a log directory
     * lost 2 t-0                   broker 2 answers LeaderAndIsr with KAFKA_STORAGE_ERROR; `serves` without
     * unclean-allowed t            the topic's settings have changed
@@ -53,6 +54,7 @@ from pybroker.controller.state import (
     IsrsChanged,
     LeadersUnbalanced,
     LogDirsFailed,
+    ReassignmentNodeRead,
     ReassignmentRequested,
     ReplicasAnswered,
     ReplicasDeleted,
@@ -192,6 +194,8 @@ class Script:
             asked = [word.split(":") for word in rest if ":" in word]
             wanted = {_at(at): None if to == "cancel" else _numbers(to) for at, to in asked}
             return ReassignmentRequested(wanted, keep_factor="keep-factor" in rest)
+        if what == "reassign-node":
+            return ReassignmentNodeRead({_at(at): _numbers(to) for at, to in (word.split(":") for word in rest)})
         if what == "log-dir":
             return LogDirsFailed(tuple(int(word) for word in rest))
         if what in ("lost", "serves"):

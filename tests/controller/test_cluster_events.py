@@ -16,7 +16,7 @@ from pybroker.controller.paths import LeaderAndIsr
 from pybroker.controller.registration import prepare_store
 from pybroker.controller.requests import ControllerRequest
 from pybroker.controller.state import Abilities, IsrProposal
-from pybroker.controller.store import NoNode
+from pybroker.controller.store import NoNode, Watch
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -113,6 +113,88 @@ async def test_a_partition_moves_to_other_replicas(cluster: Cluster) -> None:
     assert cluster.brokers.kinds().count("StopReplica") == 2
     # Nothing is left of it: the next move of the same partition starts afresh.
     assert (await cluster.controller.reassign({AT: None}))[AT].error == Errors.NO_REASSIGNMENT_IN_PROGRESS
+
+
+async def test_the_old_tools_move_partitions_by_a_node(cluster: Cluster) -> None:
+    await cluster.create_topic("t", replicas=(1, 0))
+    await idle(cluster.controller)
+    for wanted in ((2, 0), (1, 2)):
+        asked = paths.encode_reassignments({AT: wanted, TopicPartition("u", 0): (1,)})
+        await cluster.store.create(paths.REASSIGN_PARTITIONS, asked)
+        await idle(cluster.controller)
+        (moving,) = cluster.controller.reassignments()
+        data, _ = await cluster.store.get(paths.REASSIGN_PARTITIONS)
+        assert paths.decode_reassignments(data) == {AT: wanted}, "without what was refused"
+        now = await state(cluster)
+        await propose(cluster, (*now.isr, *moving.adding))
+        assert cluster.controller.reassignments() == []
+        assert set((await state(cluster)).isr) == set(wanted)
+        assert await cluster.store.exists(paths.REASSIGN_PARTITIONS) is None
+    await cluster.store.create(paths.REASSIGN_PARTITIONS, b"nonsense")
+    await idle(cluster.controller)
+    assert (await cluster.store.get(paths.REASSIGN_PARTITIONS))[0] == b"nonsense", "as Kafka leaves it"
+
+
+async def test_a_node_of_the_old_tools_is_found_by_the_next_controller(cluster: Cluster) -> None:
+    await cluster.create_topic("t", replicas=(0,))
+    await cluster.create_topic("v", replicas=(0,))
+    await idle(cluster.controller)
+    await cluster.controller.reassign({AT: [1]})
+    await idle(cluster.controller)
+    before = (await state(cluster)).leader_epoch
+    await cluster.store.delete(paths.CONTROLLER)
+    wanted = {AT: (1,), TopicPartition("v", 0): (2,)}
+    await cluster.store.create(paths.REASSIGN_PARTITIONS, paths.encode_reassignments(wanted))
+    async with asyncio.timeout(20):
+        while cluster.controller.epoch < 2:
+            await asyncio.sleep(0.01)
+    await idle(cluster.controller)
+    found = {each.at: each.adding for each in cluster.controller.reassignments()}
+    assert found == {AT: [1], TopicPartition("v", 0): [2]}
+    assert (await state(cluster)).leader_epoch == before + 1, "begun again once"
+
+
+async def test_what_fires_between_two_terms_waits_for_the_election(cluster: Cluster) -> None:
+    """A wish to delete that comes while nothing is known yet must not be taken for one of an unknown topic."""
+    await cluster.create_topic("t", replicas=(0,))
+    await idle(cluster.controller)
+    get = cluster.store.get
+
+    async def gone(path: str, *watches: Watch) -> object:
+        if path == paths.CONTROLLER_EPOCH:
+            await cluster.delete_topic("t")
+        return await get(path, *watches)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster.store, "get", gone)
+        await cluster.store.delete(paths.CONTROLLER)
+        async with asyncio.timeout(20):
+            while cluster.controller.epoch < 2:
+                await asyncio.sleep(0.001)
+    await idle(cluster.controller)
+    assert await cluster.store.exists(paths.topic("t")) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "before", "after"),
+    [
+        (2, None, paths.encode_no_features(2)),
+        (0, None, paths.encode_no_features(0)),
+        (2, paths.encode_no_features(0), paths.encode_no_features(2)),
+        (0, paths.encode_no_features(2), paths.encode_no_features(0)),
+        (2, b'{"features":{"x":3},"version":2,"status":1}', b'{"features":{"x":3},"version":2,"status":1}'),
+        (2, b"damaged", b"damaged"),
+    ],
+)
+async def test_the_node_of_features_is_as_the_protocol_has_it(
+    store: EmbeddedStore, version: int, before: bytes | None, after: bytes
+) -> None:
+    if before is not None:
+        await store.create(paths.FEATURE, before)
+    made = Cluster(store, abilities=Abilities(features=version))
+    await made.controller.start()
+    assert (await store.get(paths.FEATURE))[0] == after
+    await made.controller.stop()
 
 
 async def test_a_reassignment_goes_on_under_the_next_controller(cluster: Cluster) -> None:

@@ -161,7 +161,7 @@ async def test_start_registers_elects_and_tells_the_first_metadata(cluster: Clus
     assert paths.decode_broker(0, data, stat.czxid).release == "1"
     assert (stat.version, stat.ephemeral_owner) == (1, cluster.store.session_id)
     assert (await cluster.store.get(paths.CONTROLLER_EPOCH))[0] == b"1"
-    assert (await cluster.store.get(paths.FEATURE))[0] == paths.EMPTY_FEATURES
+    assert (await cluster.store.get(paths.FEATURE))[0] == paths.encode_no_features(2)
 
 
 async def test_a_topics_life(cluster: Cluster) -> None:

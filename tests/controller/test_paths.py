@@ -43,6 +43,26 @@ def test_broker() -> None:
     assert paths.encode_broker(node, 1796050865811) == BROKER
 
 
+def test_broker_of_a_protocol_without_features() -> None:
+    data = BROKER.replace(b'"features":{},', b"").replace(b'"version":5', b'"version":4')
+    node = paths.decode_broker(1, data, czxid=26)
+    assert node.features is None
+    assert paths.encode_broker(node, 1796050865811) == data
+
+
+@pytest.mark.parametrize(
+    ("version", "recorded"),
+    [
+        (0, b'{"features":{},"version":1,"status":0}'),
+        (1, b'{"features":{},"version":1,"status":1}'),
+        (2, b'{"features":{},"version":2,"status":1}'),
+    ],
+)
+def test_no_features(version: int, recorded: bytes) -> None:
+    assert paths.encode_no_features(version) == recorded
+    assert paths.features_enabled(recorded) == (version > 0)
+
+
 def test_our_broker_has_a_field_of_its_own_and_no_rack() -> None:
     node = BrokerNode(0, (Endpoint("PLAINTEXT", "::1", 9092, "PLAINTEXT"),), release="0.1.0")
     data = paths.encode_broker(node, 5)
@@ -112,6 +132,17 @@ def test_notifications() -> None:
     assert paths.encode_log_dir_event(2) == b'{"version":1,"broker":2,"event":1}'
     assert paths.decode_log_dir_event(paths.encode_log_dir_event(2)) == 2
     assert paths.sequence_number("config_change_0000000042") == 42
+
+
+def test_reassignments_of_the_old_tools() -> None:
+    data = b'{"version": 1, "partitions": [{"topic": "t-mv", "partition": 0, "replicas": [1, 3]}]}'
+    wanted = {TopicPartition("t-mv", 0): (1, 3)}
+    assert paths.decode_reassignments(data) == wanted
+    assert paths.encode_reassignments(wanted) == data.replace(b" ", b"")
+    damaged = (data.replace(b"[1, 3]", b"[true]"), data.replace(b'"replicas"', b'"r"'), b"[]", b'{"partitions":{}}')
+    for damage in damaged:
+        with pytest.raises(ValueError):
+            paths.decode_reassignments(damage)
 
 
 def test_names_are_percent_encoded() -> None:
