@@ -182,15 +182,13 @@ def _brokers_changed(state: ControllerState, event: BrokersChanged, written: Wri
 
 
 def _broker_went(state: ControllerState, broker_id: int, outcome: Outcome) -> Steps[None]:
-    at = [partition.at for partition in state.replicas_on(broker_id)]
-    if not (yield from _replicas_went(state, broker_id, at, outcome)):
-        outcome.notices.append(TellMetadata(()))
+    yield from _replicas_went(state, broker_id, [each.at for each in state.replicas_on(broker_id)], outcome)
 
 
 def _replicas_went(
     state: ControllerState, broker_id: int, at: Iterable[TopicPartition], outcome: Outcome
-) -> Steps[bool]:
-    """Replicas that are gone with their broker or its log directory. Whether leaders went with them."""
+) -> Steps[None]:
+    """Replicas that are gone with their broker or its log directory."""
     led: list[TopicPartition] = []
     hosted: list[TopicPartition] = []
     for each in at:
@@ -208,9 +206,7 @@ def _replicas_went(
             led.append(partition.at)
     if led:
         outcome.events.append(LeadersNeeded(tuple(led)))
-    if hosted:
-        outcome.events.append(ReplicasStopped(broker_id, tuple(hosted)))
-    return bool(led)
+    outcome.events.append(ReplicasStopped(broker_id, tuple(hosted), brokers_told=not led))
 
 
 def _broker_came(state: ControllerState, event: BrokerCame, written: Written, outcome: Outcome) -> Steps[None]:
@@ -299,6 +295,11 @@ def _replicas_stopped(
             if partition.state is not None:
                 kept.append(at)
     outcome.tell(kept, but=event.broker_id)
+    if kept and state.is_live(event.broker_id):
+        raised = frozenset(at for at, _ in written.states)
+        outcome.notices.append(TellStop(event.broker_id, tuple(kept), False, raised))
+    if event.brokers_told:
+        outcome.notices.append(TellMetadata(()))
     if outcome.reread:
         outcome.retry = ReplicasStopped(event.broker_id, tuple(outcome.reread))
 
@@ -433,7 +434,6 @@ def _replicas_answered(
     lost = [at for at in event.failed if at not in known]
     known.update(lost)
     if lost:
-        outcome.notices.append(TellStop(event.broker_id, tuple(lost), False))
         yield from _replicas_went(state, event.broker_id, lost, outcome)
 
 

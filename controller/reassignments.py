@@ -85,7 +85,7 @@ def apply_requested(
         if by_node == bool(answer.error):  # refused, or a later request takes precedence
             over.append(at)
     node_done(state, outcome, over)
-    _unassign(state, dropped, outcome)
+    _unassign(dropped, outcome)
     if begun:
         outcome.events.append(ReassignmentsDue(tuple(begun), begin=True))
 
@@ -210,17 +210,15 @@ def apply_caught_up(
         has_leader(state, partition, new)
     done = tuple(at for at, _ in written.states)
     outcome.tell(done)
-    _unassign(state, dropped, outcome)
+    _unassign(dropped, outcome)
     if done:
         outcome.events.append(ReassignmentsEnded(done))
     if outcome.reread:
         outcome.retry = ReassignmentsDue(tuple(outcome.reread))
 
 
-def _unassign(state: ControllerState, dropped: dict[int, list[TopicPartition]], outcome: Outcome) -> None:
+def _unassign(dropped: dict[int, list[TopicPartition]], outcome: Outcome) -> None:
     for broker_id, at in sorted(dropped.items()):
-        if state.is_live(broker_id):
-            outcome.notices.append(TellStop(broker_id, tuple(at), False))
         outcome.events.append(ReplicasUnassigned(broker_id, tuple(at)))
 
 
@@ -238,7 +236,8 @@ def apply_unassigned(
     outcome.tell(at for at, _ in written.states)
     gone = tuple(at for at in event.partitions if at not in written.refused)
     if gone and state.is_live(event.broker_id):
-        outcome.notices.append(TellStop(event.broker_id, gone, True))
+        raised = frozenset(at for at, _ in written.states)
+        outcome.notices += [TellStop(event.broker_id, gone, False, raised), TellStop(event.broker_id, gone, True)]
     if outcome.reread:
         outcome.retry = ReplicasUnassigned(event.broker_id, tuple(outcome.reread))
 

@@ -55,11 +55,13 @@ class TellMetadata(NamedTuple):
 
 
 class TellStop(NamedTuple):
-    """StopReplica to one broker for partitions that it deletes or only stops serving."""
+    """StopReplica to one broker for partitions that it deletes or only stops serving. Partitions in `raised` have got
+    the next leader epoch by its leaving them; it is told the one before."""
 
     broker_id: int
     partitions: tuple[TopicPartition, ...]
     delete: bool
+    raised: frozenset[TopicPartition] = frozenset()
 
 
 Notice = TellReplicas | TellMetadata | TellStop
@@ -227,7 +229,9 @@ def _stop_replica(state: ControllerState, notice: TellStop) -> Steps[list[tuple[
             topic = topics[at.topic] = StopReplicaTopicState(topic_name=at.topic, partition_states=[])
         topic.partition_states.append(
             StopReplicaPartitionState(
-                partition_index=at.partition, leader_epoch=_stop_epoch(state, at), delete_partition=notice.delete
+                partition_index=at.partition,
+                leader_epoch=_stop_epoch(state, at, notice),
+                delete_partition=notice.delete,
             )
         )
     broker = state.brokers.get(notice.broker_id)
@@ -242,8 +246,8 @@ def _stop_replica(state: ControllerState, notice: TellStop) -> Steps[list[tuple[
     return [(notice.broker_id, request)]
 
 
-def _stop_epoch(state: ControllerState, at: TopicPartition) -> int:
+def _stop_epoch(state: ControllerState, at: TopicPartition, notice: TellStop) -> int:
     partition = state.partition(at)
     if at.topic in state.deletions or partition is None or partition.state is None:
         return EPOCH_DURING_DELETE
-    return partition.state.leader_epoch
+    return partition.state.leader_epoch - (at in notice.raised)

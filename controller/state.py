@@ -369,7 +369,7 @@ class ReassignmentsEnded(NamedTuple):
 
 
 class ReplicasUnassigned(NamedTuple):
-    """Replicas of one broker that no longer belong to their partitions and were told to stop."""
+    """Replicas of one broker that no longer belong to their partitions."""
 
     broker_id: int
     partitions: tuple[TopicPartition, ...]
@@ -418,10 +418,12 @@ class LeadersNeeded(NamedTuple):
 
 
 class ReplicasStopped(NamedTuple):
-    """Replicas of one broker that are no longer served, with all that follows for their ISRs."""
+    """Replicas of one broker that are no longer served, with all that follows for their ISRs. `brokers_told`: as no
+    election told everybody of the brokers that there are, this does it in the end."""
 
     broker_id: int
     partitions: tuple[TopicPartition, ...]
+    brokers_told: bool = False
 
 
 class BrokerCame(NamedTuple):

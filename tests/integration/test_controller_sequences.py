@@ -1,5 +1,5 @@
-"""What our controller tells the brokers, in which order: as recorded of Apache Kafka's in the same situations, with each
-inter.broker.protocol.version. Three brokers; proxies record what brokers 2 and 3 hear, and broker 1 when it is no
+"""What our controller tells the brokers, in which order: as recorded of Apache Kafka's in the same situations, with
+each inter.broker.protocol.version. Three brokers; proxies record what brokers 2 and 3 hear, and broker 1 when it is no
 longer the controller (it tells itself in its own process)."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -34,13 +34,17 @@ SETTINGS = {"zookeeper.session.timeout.ms": "20000", "replica.lag.time.max.ms": 
 class Scenarios:
     """Plays what was played to Kafka's brokers, and waits after each step until everybody has heard of it."""
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
-        self.cluster, self.recorder = cluster, recorder
+    def __init__(self, cluster: Cluster, recorder: Recorder, protocol: str) -> None:
+        self.cluster, self.recorder, self.protocol = cluster, recorder, protocol
+        self.next_controller = next_controller(protocol)
 
     def play(self) -> None:
         for broker_id in (1, 2, 3):
-            self.step(f"start-broker-{broker_id}", lambda broker_id=broker_id: self.cluster.start(broker_id))
+            self.step(f"start-broker-{broker_id}", partial(self.cluster.start, broker_id))
         self.step("topic-creation", self.create_topics)
+        if self.protocol == "2.8":  # in this recording it had lost its session before, and led nothing since
+            self.step("follower-stall-isr-shrink", lambda: self.kill(3))
+            self.step("follower-resume-isr-expand", lambda: self.start_again(3))
         self.step("kill9-follower", lambda: self.kill(3))
         self.step("follower-return", lambda: self.start_again(3))
         self.step("kill9-leader", lambda: self.kill(2))
@@ -79,11 +83,12 @@ class Scenarios:
         assert set(ending.commit()) == {True}
 
     def kill_controller(self) -> None:
-        """Broker 2 is the next one."""
-        self.cluster.pause(3)
+        """Who became the next one then becomes it now."""
+        other = 5 - self.next_controller
+        self.cluster.pause(other)
         self.kill(1, controller=True)
-        wait_until(lambda: self.cluster.controller_id() == 2, 20, "the next controller")
-        self.cluster.resume(3)
+        wait_until(lambda: self.cluster.controller_id() == self.next_controller, 20, "the next controller")
+        self.cluster.resume(other)
 
     def start_again(self, broker_id: int) -> None:
         self.cluster.bring_back(broker_id)
@@ -120,11 +125,11 @@ class Scenarios:
         return [topic for topic in TOPICS if self.cluster.assignment(topic)]
 
     def all_heard(self) -> bool:
-        """Every request was answered, and every running broker but the controller knows of each partition what
+        """The last request was answered, and every running broker but the controller knows of each partition what
         ZooKeeper says; what it does not host any longer is gone from its disk."""
         running = [each for each in self.cluster.running() if each != self.cluster.controller_id()]
         orders = [each for each in self.recorder.messages if each.api in ORDERS and each.to in running]
-        if any(each.response is None for each in orders):
+        if any(each.response is None for each in {each.to: each for each in orders}.values()):
             return False
         told: dict[tuple[str, int], dict[str, object]] = {}
         for order in map(order_of, orders):
@@ -172,7 +177,7 @@ def recorded(protocol: str, zookeeper: ZooKeeperServer, tmp_path_factory: pytest
             broker.overrides["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
         cluster._store = zookeeper.client()
         try:
-            Scenarios(cluster, recorder).play()
+            Scenarios(cluster, recorder, protocol).play()
             messages = list(recorder.messages)
         finally:
             cluster.close()
@@ -180,15 +185,71 @@ def recorded(protocol: str, zookeeper: ZooKeeperServer, tmp_path_factory: pytest
         yield messages
 
 
+#: A session's end and what came after it overlap in some recordings: they are compared together.
+TOGETHER = {
+    "kill9-follower": "follower-return",
+    "kill9-leader": "old-leader-return",
+    "controller-kill9": "old-controller-return",
+}
+NOT_PLAYED = ("follower-stall-isr-shrink", "follower-resume-isr-expand", "auto-create-topic")
+
+
+def sequences(orders: list[Order], protocol: str) -> dict[tuple[str, int], list[str]]:
+    together = [each._replace(scenario=TOGETHER.get(each.scenario, each.scenario)) for each in orders]
+    return heard(together, TOPICS, leaders_write=protocol == "2.6")
+
+
 @cache
 def of_kafka(protocol: str) -> dict[tuple[str, int], list[str]]:
-    return heard(orders_of_kafka(protocol), TOPICS)
+    return sequences(orders_of_kafka(protocol), protocol)
 
 
-SCENARIOS = sorted({key for key in of_kafka("3.9") if key[1] != 1 and not re.match(r"follower-(stall|resume)", key[0])})
+def next_controller(protocol: str) -> int:
+    return next(each.controller for each in orders_of_kafka(protocol) if each.scenario == "controller-kill9")
 
 
-@pytest.mark.parametrize(("scenario", "broker_id"), SCENARIOS)
-def test_brokers_hear_what_kafkas_hear(recorded: Run, protocol: str, scenario: str, broker_id: int) -> None:
-    ours = heard([order_of(each) for each in recorded if each.api in ORDERS], TOPICS)
-    assert ours.get((scenario, broker_id)) == of_kafka(protocol)[scenario, broker_id]
+PLAYED = sorted({scenario for scenario, _ in of_kafka("3.9")} - {"start-broker-1", *NOT_PLAYED})
+
+
+@pytest.mark.parametrize("scenario", PLAYED)
+def test_brokers_hear_what_kafkas_hear(recorded: Run, protocol: str, scenario: str) -> None:
+    ours = sequences([order_of(each) for each in recorded if each.api in ORDERS], protocol)
+    controller = next_controller(protocol) if scenario == "old-controller-return" else 1
+    others = [broker_id for broker_id in (1, 2, 3) if broker_id != controller]
+    kafkas = {broker_id: of_kafka(protocol).get((scenario, broker_id)) for broker_id in others}
+    assert any(kafkas.values())
+    found = {broker_id: ours.get((scenario, broker_id)) for broker_id in others}
+    if scenario == "controlled-shutdown-leader":  # the one that leaves may be gone before it hears all
+        ours_heard, kafkas_heard = found.pop(2) or [], kafkas.pop(2) or []
+        both = min(len(ours_heard), len(kafkas_heard))
+        assert both and ours_heard[:both] == kafkas_heard[:both]
+    assert found == kafkas
+
+
+def test_leaders_endpoints_are_told(recorded: Run) -> None:
+    """To whom a broker is to fetch from: the live leaders of the partitions in a request."""
+    for message in recorded:
+        if message.api == "LeaderAndIsr":
+            order = order_of(message)
+            leaders = {fields["leader"] for fields in order.partitions.values()} - {-1}
+            if message.scenario in ("controller-kill9", "old-controller-return"):
+                leaders.discard(1)  # dead, and told as it was found
+            assert order.live - {1} == leaders - {1}, message.scenario
+
+
+def test_versions_and_client_ids(recorded: Run, protocol: str) -> None:
+    """Of everything that brokers say to each other; ApiVersions is asked only before AlterPartition."""
+    played = {each.scenario for each in recorded}
+    said = {(each.api, each.version, _kind(each.client)) for each in recorded if each.client != "test"}
+    kafkas = {
+        (api, version, _kind(client))
+        for scenario, _, api, version, client, _ in recorded_by_kafka(protocol)
+        if scenario in played | set(NOT_PLAYED) and api in {each.api for each in recorded}
+    }
+    # With protocols before 2.7 leaders of Kafka write states themselves; ours ask the controller all the same.
+    ours_alone = {("AlterPartition", 1, "N"), ("ApiVersions", 4, "N")} if protocol == "2.6" else set()
+    assert said == kafkas | ours_alone
+
+
+def _kind(client: str) -> str:
+    return re.sub(r"\d+", "N", client)

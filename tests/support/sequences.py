@@ -1,10 +1,13 @@
 """The sequence of a controller's orders as each broker heard it, in a form in which two controllers can be compared.
 
 What is left out is what depends on when things happened to be sent, and never what they say:
-- a partition that is told to a broker again as the broker knows it already, and a message that says nothing else;
+- a partition that is told to a broker again as the broker knows it already, or in LeaderAndIsr with a leader epoch
+  that it knows, which it refuses (11); and a message that says nothing else;
 - where UpdateMetadata follows UpdateMetadata, that they were two;
 - the order of partitions in a message, and of the members of an ISR;
-- epochs are counted from those at the scenario's start; topic ids and broker epochs are left out.
+- epochs are counted from those at the scenario's start; topic ids and broker epochs are left out;
+- where leaders write ISRs themselves (before 2.7): partition epochs, and when and how often UpdateMetadata tells that
+  an ISR has changed.
 """
 
 from __future__ import annotations
@@ -125,9 +128,11 @@ def _fields(message: Recorded, state: Mapping[str, Any]) -> Fields:
 # Comparing
 
 
-def heard(orders: Iterable[Order], topics: Iterable[str]) -> dict[tuple[str, int], list[str]]:
+def heard(
+    orders: Iterable[Order], topics: Iterable[str], *, leaders_write: bool
+) -> dict[tuple[str, int], list[str]]:
     """By scenario and broker: what it heard, a line for each message. Only partitions of these topics."""
-    sequences = _Sequences(frozenset(topics))
+    sequences = _Sequences(frozenset(topics), leaders_write)
     for order in orders:
         sequences.take(order)
     sequences.end_scenario()
@@ -135,8 +140,9 @@ def heard(orders: Iterable[Order], topics: Iterable[str]) -> dict[tuple[str, int
 
 
 class _Sequences:
-    def __init__(self, topics: frozenset[str]) -> None:
+    def __init__(self, topics: frozenset[str], leaders_write: bool) -> None:
         self.topics = topics
+        self.leaders_write = leaders_write
         self.heard: dict[tuple[str, int], list[Order]] = {}
         self._scenario = ""
         self._epochs: dict[str, tuple[int, int]] = {}  # the highest so far
@@ -159,9 +165,12 @@ class _Sequences:
             if at.rpartition("-")[0] not in self.topics:
                 continue
             self._note(at, fields)
-            if known.get(at) != _but_new(fields):
+            if self.leaders_write:
+                unsure = ("version", "isr") if order.api == "UpdateMetadata" else ("version",)
+                fields = {key: value for key, value in fields.items() if key not in unsure}
+            if self._is_news(order.api, known.get(at), fields):
                 fresh[at] = self._relative(at, fields)
-                known[at] = _but_new(fields)
+                known[at] = fields
         brokers = order.live if order.api == "UpdateMetadata" else None
         if not fresh and known.get("live") == brokers:
             return
@@ -174,6 +183,12 @@ class _Sequences:
             for at in fresh:
                 self._known[order.to, "StopReplica"].pop(at, None)
         self._add(order._replace(partitions=fresh))
+
+    @staticmethod
+    def _is_news(api: str, known: Fields | None, fields: Fields) -> bool:
+        if known is None or api != "LeaderAndIsr":
+            return known != fields
+        return bool(fields["epoch"] > known["epoch"])
 
     def _add(self, order: Order) -> None:
         before = self.heard.setdefault((order.scenario, order.to), [])
@@ -197,10 +212,6 @@ class _Sequences:
 
     def end_scenario(self) -> None:
         self._start = dict(self._epochs)
-
-
-def _but_new(fields: Fields) -> Fields:
-    return {key: value for key, value in fields.items() if key != "new"}
 
 
 def _line(order: Order) -> str:
