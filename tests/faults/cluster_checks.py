@@ -38,6 +38,14 @@ class Batch(NamedTuple):
     data: bytes
 
 
+class Written(NamedTuple):
+    """A numbered record in a log."""
+
+    number: int
+    producer_id: int
+    epoch: int
+
+
 def check_everything(cluster: Cluster, traffic: Traffic) -> dict[At, int]:
     """Producers are held and the cluster is settled. Returns where each plain partition ends."""
     check_logs_of(cluster.nodes.values())
@@ -102,27 +110,47 @@ def check_plain(cluster: Cluster, traffic: Traffic, at: At) -> int:
         assert found == first, f"{at} on {each} differs from leader {leader}: {difference(found, first)}"
     assert (first[-1].last + 1 if first else start) == end, f"{at} ends at {end}, its files at {first[-1:]}"
     values = {record.offset: bytes(record.value or b"") for batch in first for record in iter_records(batch.data)}
-    check_producers(traffic, at, {offset: value for offset, value in values.items() if offset >= start}, start)
+    sessions = {record.offset: session_of(batch) for batch in first for record in iter_records(batch.data)}
+    visible = {offset: value for offset, value in values.items() if offset >= start}
+    check_producers(traffic, at, visible, start, sessions)
     for offset, seen in list(traffic.seen.values[at].items()):
         assert offset < start or values.get(offset) == seen, f"{at} {offset}: seen {seen!r}, is {values.get(offset)!r}"
     return end
 
 
-def check_producers(traffic: Traffic, at: At, values: dict[int, bytes], start: int) -> None:
-    numbers: dict[bytes, list[int]] = defaultdict(list)
-    for _, value in sorted(values.items()):
+def session_of(batch: Batch) -> tuple[int, int]:
+    """Producer id and epoch."""
+    header = read_header(batch.data, 0)
+    return header.producer_id, header.producer_epoch
+
+
+def is_next(one: Written, two: Written) -> bool:
+    """librdkafka begins a new epoch, and sends anew what may have been written, when a broker tells it that a sequence
+    number is out of order: it sent a batch to a new leader before the old one had answered the batch before. Such a
+    copy is its own doing; a copy in the same epoch is a broker's."""
+    again = two.producer_id == one.producer_id and two.epoch > one.epoch and two.number <= one.number
+    return two.number == one.number + 1 or again
+
+
+def check_producers(
+    traffic: Traffic, at: At, values: dict[int, bytes], start: int, sessions: dict[int, tuple[int, int]]
+) -> None:
+    """`sessions` has the producer's id and epoch by offset."""
+    numbers: dict[bytes, list[Written]] = defaultdict(list)
+    for offset, value in sorted(values.items()):
         name, _, number, _ = value.split(b":", 3)
         if name != UNSURE:
-            numbers[name].append(int(number))
+            numbers[name].append(Written(int(number), *sessions[offset]))
     for name, found in numbers.items():
-        wrong = [(one, two) for one, two in pairwise(found) if two != one + 1]
+        wrong = [(one, two) for one, two in pairwise(found) if not is_next(one, two)]
         assert not wrong, f"{at}: numbers of {name!r} are not in order, or are there twice: {wrong[:5]}"
     for producer in traffic.producers:
         for offset, value in producer.acknowledged.get(at, {}).items():
             there = values.get(offset)
             assert offset < start or there == value, f"{at} {offset}: acknowledged {value!r}, there is {there!r}"
         sent, last = producer.next.get(at, 0), numbers.get(producer.name.encode(), [])
-        assert not last or last[-1] == sent - 1, f"{at}: {producer.name} sent up to {sent - 1}, there is {last[-1]}"
+        end = last[-1].number if last else sent - 1
+        assert end == sent - 1, f"{at}: {producer.name} sent up to {sent - 1}, there is {end}"
 
 
 def check_compacted(cluster: Cluster, traffic: Traffic, at: At) -> None:

@@ -150,7 +150,7 @@ def _reassign(cluster: Cluster, wanted: Mapping[At, list[int] | None]) -> None:
 
 
 def reassign_everything(scene: Scene) -> None:
-    """To two brokers each, then to two others: cancelled in the middle and done again; then back to all."""
+    """To two brokers each, to two others, cancelled in the middle and done again; then to as many as before."""
     cluster = scene.cluster
     everyone = sorted(cluster.nodes)
     ours = [at for at in cluster.partitions() if not at[0].startswith("__")]
@@ -167,9 +167,9 @@ def reassign_everything(scene: Scene) -> None:
     if scene.random.random() < 0.5:
         kill_the_controller(scene)
     cluster.wait_until_settled(2)
-    wanted = {at: scene.random.sample(everyone, len(everyone)) for at in ours}
+    wanted = {at: scene.random.sample(everyone, cluster.factor) for at in ours}
     _reassign(cluster, {at: list(replicas) for at, replicas in wanted.items()})
-    cluster.wait_until_settled(len(everyone))
+    cluster.wait_until_settled(cluster.factor)
 
 
 def elect_preferred(scene: Scene) -> None:
@@ -185,11 +185,11 @@ def elect_preferred(scene: Scene) -> None:
 def create_topic(
     cluster: Cluster, name: str, partitions: int = 1, /, *, replicas: Sequence[int] = (), **configs: str
 ) -> None:
-    """Replicas everywhere, or one partition on these; config names with '_' for '.'."""
+    """The controller chooses the replicas, or one partition on these; config names with '_' for '.'."""
     topic = {
         "Name": name,
         "NumPartitions": -1 if replicas else partitions,
-        "ReplicationFactor": -1 if replicas else len(cluster.nodes),
+        "ReplicationFactor": -1 if replicas else cluster.factor,
         "Assignments": [{"PartitionIndex": 0, "BrokerIds": list(replicas)}] if replicas else [],
         "Configs": [{"Name": key.replace("_", "."), "Value": value} for key, value in configs.items()],
     }

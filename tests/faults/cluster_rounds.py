@@ -107,12 +107,16 @@ class PyNode:
 
 
 class Cluster:
-    """Nodes and their ZooKeeper. As a context it starts them all and ends them all."""
+    """Nodes and their ZooKeeper. As a context it starts them all and ends them all. Partitions have `factor` replicas,
+    one on each node unless it says otherwise."""
 
-    def __init__(self, nodes: Iterable[Node], zookeeper: ZooKeeperServer, session_s: float) -> None:
+    def __init__(
+        self, nodes: Iterable[Node], zookeeper: ZooKeeperServer, session_s: float, factor: int | None = None
+    ) -> None:
         self.nodes = {node.broker_id: node for node in nodes}
         self.zookeeper = zookeeper
         self.session_s = session_s
+        self.factor = factor or len(self.nodes)
 
     def __enter__(self) -> Cluster:
         try:

@@ -11,8 +11,8 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -49,6 +49,28 @@ def quiet(name: str) -> dict[str, Any]:
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logger.addHandler(handler)
     return {"logger": logger, "log_level": 7, "debug": "eos,msg"}
+
+
+class Client(Protocol):
+    """Runs in a thread until it is to stop; `failures` says what must not have happened."""
+
+    name: str
+    failures: list[str]
+
+    def run(self, stop: Callable[[], bool]) -> None: ...
+
+
+class NumberingProducer(Client, Protocol):
+    """Its records are numbered in each partition; `next` is the number that comes next, `total` counts those that were
+    acknowledged, `acknowledged` holds them by partition and offset."""
+
+    @property
+    def total(self) -> int: ...
+    @property
+    def next(self) -> Mapping[At, int]: ...
+    @property
+    def acknowledged(self) -> Mapping[At, dict[int, bytes]]: ...
+    def forget_below(self, at: At, start: int) -> None: ...
 
 
 class Sender:
@@ -220,12 +242,12 @@ class Traffic:
     """All clients of a cluster, each in a thread. Producers stop for every look at the logs; the group goes on."""
 
     def __init__(
-        self, cluster: Cluster, producers: Sequence[Sender | WireWriter], group: str, topics: Sequence[str]
+        self, cluster: Cluster, producers: Sequence[NumberingProducer], group: str, topics: Sequence[str]
     ) -> None:
         self.cluster, self.producers, self.group = cluster, producers, group
         self.topics = topics
         self.seen = Seen()
-        self.members = [Member(f"{group}-{each}", cluster, group, topics, self.seen) for each in range(2)]
+        self.members: list[Client] = [Member(f"{group}-{each}", cluster, group, topics, self.seen) for each in range(2)]
         self._ended, self._held = threading.Event(), threading.Event()
         self._consuming: list[threading.Thread] = []
         self._producing: list[threading.Thread] = []
@@ -241,7 +263,7 @@ class Traffic:
             thread.join(PROGRESS_S + 30)
 
     @property
-    def clients(self) -> list[Sender | WireWriter | Member]:
+    def clients(self) -> list[Client]:
         return [*self.producers, *self.members]
 
     def produce(self) -> None:
@@ -257,7 +279,7 @@ class Traffic:
         self._producing = []
         self.check()
 
-    def _thread(self, client: Sender | WireWriter | Member, stop: threading.Event) -> threading.Thread:
+    def _thread(self, client: Client, stop: threading.Event) -> threading.Thread:
         def guarded() -> None:
             try:
                 client.run(stop.is_set)

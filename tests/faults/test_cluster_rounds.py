@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.faults.cluster_checks import COMPACTED, check_everything
-from tests.faults.cluster_faults import FAULTS, GROWING, Deck, Scene, create_topic
-from tests.faults.cluster_rounds import Answer, Cluster, PyNode
-from tests.faults.cluster_traffic import At, Sender, Traffic, WireWriter
+from tests.faults.cluster_checks import COMPACTED
+from tests.faults.cluster_faults import GROWING, create_topic
+from tests.faults.cluster_play import play
+from tests.faults.cluster_rounds import Cluster, PyNode
+from tests.faults.cluster_traffic import Sender, Traffic, WireWriter
 from tests.support.zookeeper import ZooKeeperServer, need_zookeeper
 
 ROUNDS, LONG_ROUNDS = 3, 10
@@ -72,45 +73,13 @@ def traffic_of(cluster: Cluster) -> Traffic:
     return Traffic(cluster, producers, "watchers", ["plain", "safe", "wire", GROWING])
 
 
-def delete_records(cluster: Cluster, traffic: Traffic, ends: dict[At, int], dealer: random.Random) -> None:
-    """Up to somewhere, of half of the partitions: logs stay short, and start where no batch does."""
-    chosen = {at: dealer.randrange(end + 1) for at, end in ends.items() if dealer.random() < 0.5}
-    for broker_id in cluster.nodes:
-        led = {at: offset for at, offset in chosen.items() if cluster.partitions()[at][0] == broker_id}
-        topics: dict[str, list[Answer]] = {}
-        for (topic, index), offset in led.items():
-            topics.setdefault(topic, []).append({"PartitionIndex": index, "Offset": offset})
-        asked = [{"Name": topic, "Partitions": partitions} for topic, partitions in topics.items()]
-        with cluster.client(broker_id, 60) as client:
-            answer = client.call("DeleteRecords", 1, {"Topics": asked, "TimeoutMs": 30000})
-        codes = {each["ErrorCode"] for topic in answer["Topics"] for each in topic["Partitions"]}
-        assert codes <= {0, 6, 1}, answer  # a preferred election may come in between; an earlier start is further on
-    traffic.forget_below(chosen.items())
-
-
 def test_nothing_is_lost_whatever_happens(
     cluster: Cluster, long_run: bool, request: pytest.FixtureRequest
 ) -> None:
     seed = request.config.getoption("--seed") or time.time_ns() % 1_000_000
     rounds = request.config.getoption("--rounds") or (LONG_ROUNDS if long_run else ROUNDS)
-    dealer = random.Random(seed)
-    deck = Deck(dealer)
     print(f"seed {seed}", flush=True)
     make_topics(cluster)
     cluster.wait_until_settled()
     with traffic_of(cluster) as traffic:
-        for number in range(rounds):
-            began = time.monotonic()
-            traffic.produce()
-            for name in deck.deal(FAULTS_A_ROUND):
-                traffic.wait_for_progress()
-                print(f"round {number} {time.monotonic() - began:6.1f} {name}", flush=True)
-                FAULTS[name](Scene(cluster, traffic, dealer))
-            cluster.heal()
-            cluster.wait_until_settled()
-            traffic.wait_for_progress()
-            traffic.hold()
-            print(f"round {number} {time.monotonic() - began:6.1f} checks", flush=True)
-            ends = check_everything(cluster, traffic)
-            delete_records(cluster, traffic, ends, dealer)
-            print(f"round {number} {time.monotonic() - began:6.1f} done, {sum(ends.values())} records", flush=True)
+        play(cluster, traffic, random.Random(seed), rounds, FAULTS_A_ROUND)

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.broker import ROOT
 
-MEMBER = ROOT / "tests" / "clients" / "java" / "Member.java"
+SOURCES = ROOT / "tests" / "clients" / "java"
 RELEASES = ("3.9.2", "4.3.1")
 CLASSES = {
     "TopicCommand": "org.apache.kafka.tools.TopicCommand",
@@ -28,6 +28,7 @@ CLASSES = {
     "BrokerApiVersionsCommand": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "ProducerPerformance": "org.apache.kafka.tools.ProducerPerformance",
     "ConsoleConsumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "ReplicaVerificationTool": "org.apache.kafka.tools.ReplicaVerificationTool",
     "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
 }
 MOVED = {("3.9.2", "BrokerApiVersionsCommand"): "kafka.admin.BrokerApiVersionsCommand"}
@@ -86,11 +87,16 @@ def java(class_path: str, main: str) -> list[str]:
 
 def member(release: str, folder: Path) -> list[str]:
     """Kafka's consumer as a program, compiled into this folder: the command without the member's settings."""
+    return program(release, folder, "Member")
+
+
+def program(release: str, folder: Path, name: str) -> list[str]:
+    """A program of tests/clients/java/, compiled into this folder: the command without its arguments."""
     class_path = f"{folder}:{jars(release)}/*"
-    command = ["javac", "-J-Xmx256m", "-cp", class_path, "-d", str(folder), str(MEMBER)]
+    command = ["javac", "-J-Xmx256m", "-cp", class_path, "-d", str(folder), str(SOURCES / f"{name}.java")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    return java(class_path, "Member")
+    return java(class_path, name)
 
 
 def run_tool(release: str, tool: str, *arguments: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:

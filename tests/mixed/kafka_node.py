@@ -1,0 +1,94 @@
+"""Apache Kafka as a Node of the rounds of tests/faults/cluster_rounds.py, and what kinds of complaints it logs."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.broker import wait_until
+from tests.support.kafka import KafkaBroker
+from tests.support.zookeeper import ZooKeeperServer
+
+SESSION_END_S = 60.0
+_LINE = re.compile(r"\[[^]]*\] (WARN|ERROR|FATAL) (.*) \((\S+)\)")
+#: What is taken out of a line to get its kind, in this order: everything in brackets, then names and numbers.
+_IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^][]*\]|\{[^{}]*\}")
+_PARTITIONS = re.compile(r"(?:[\w.%-]+-\d+(?:, ?)?)+")
+_NAMES = re.compile(r"(?<!\w)(?:/\S+|0x\w+|-?\d[\w.:-]*|[\w-]{22}(?!\w))")
+
+
+class KafkaNode:
+    """See cluster_rounds.Node."""
+
+    def __init__(
+        self, broker_id: int, directory: Path, zookeeper: ZooKeeperServer, settings: Mapping[str, Any]
+    ) -> None:
+        self.broker_id = broker_id
+        self.running = self.paused = False
+        folder = directory / f"b{broker_id}"
+        self.data_dir = folder / "data"
+        texts = {name: str(value) for name, value in settings.items() if name != "zookeeper.connect"}
+        self._zookeeper = zookeeper
+        self._broker = KafkaBroker(folder, self.data_dir, settings["zookeeper.connect"], broker_id, texts)
+
+    @property
+    def address(self) -> str:
+        return self._broker.address
+
+    def start(self) -> None:
+        """Once its registration from before is gone: it exits otherwise."""
+        wait_until(lambda: not self._is_registered(), SESSION_END_S, f"the end of broker {self.broker_id}'s session")
+        self._broker.start()
+        self.running = True
+
+    def stop(self) -> None:
+        self._broker.stop()
+        self.running = False
+
+    def kill(self) -> None:
+        self._broker.kill()
+        self.running = self.paused = False
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+        self.paused = True
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+        self.paused = False
+
+    def new_log_text(self) -> str:
+        """Nothing: what Kafka complains of is compared with what it says to itself, see complaints()."""
+        return ""
+
+    def complaints(self) -> set[str]:
+        """Kinds of warnings and errors so far."""
+        return kinds(self._broker.log_text())
+
+    def _signal(self, number: int) -> None:
+        assert self._broker.process is not None
+        self._broker.process.send_signal(number)
+
+    def _is_registered(self) -> bool:
+        client = self._zookeeper.client()
+        try:
+            return client.exists(f"/brokers/ids/{self.broker_id}") is not None
+        finally:
+            client.stop()
+            client.close()
+
+
+def kinds(log: str) -> set[str]:
+    """Level, logger and text of every warning and error, without names, numbers and what stands in brackets."""
+    return {f"{level} {logger} {kind_of(text)}" for level, text, logger in _LINE.findall(log)}
+
+
+def kind_of(text: str) -> str:
+    before = ""
+    while before != text:
+        before, text = text, _IN_BRACKETS.sub("", text)
+    text = re.split(r"[({]|\[", text, maxsplit=1)[0]  # what was not closed
+    return " ".join(_NAMES.sub("N", _PARTITIONS.sub("P ", text)).split())
