@@ -5,7 +5,7 @@ Rows: name, type, default, bounds, importance, update mode, use, help (definitio
 
 from __future__ import annotations
 
-from pybroker.config.modes import CLUSTER_WIDE, LATER, LONG, MEDIUM, SERVED, Row
+from pybroker.config.modes import CLUSTER_WIDE, LONG, MEDIUM, SERVED, Row
 
 # fmt: off
 THROTTLE_SETTINGS: tuple[Row, ...] = (
@@ -14,6 +14,6 @@ THROTTLE_SETTINGS: tuple[Row, ...] = (
     ("leader.replication.throttled.rate", LONG, None, "[0,...]", MEDIUM, CLUSTER_WIDE, SERVED,
      "Bytes a second that this broker sends at most of the replicas in leader.replication.throttled.replicas, to "
      "followers that are not in sync."),
-    ("replica.alter.log.dirs.io.max.bytes.per.second", LONG, None, "[0,...]", MEDIUM, CLUSTER_WIDE, LATER,
+    ("replica.alter.log.dirs.io.max.bytes.per.second", LONG, None, "[0,...]", MEDIUM, CLUSTER_WIDE, SERVED,
      "Bytes a second that are copied at most when replicas move between log directories."),
 )

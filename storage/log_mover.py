@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.rate import TokenBucket
 from pybroker.protocol.types import TopicPartition
-from pybroker.storage import checkpoints
+from pybroker.storage import checkpoints, replica_copy
 from pybroker.storage.directory import (
     DELETE_SUFFIX,
     FUTURE_SUFFIX,
@@ -27,7 +28,7 @@ from pybroker.storage.directory import (
     partition_directory,
     suffixed_directory,
 )
-from pybroker.storage.replica_copy import ReplicaCopy, TargetFailed
+from pybroker.storage.replica_copy import ReplicaCopy, TargetFailed, of_target
 
 if TYPE_CHECKING:
     from pybroker.storage.log import Log
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
+_LOOK_AGAIN_MS = 1000  # at the limit, which may have been changed
 # They tell what the files don't; the recovery point stays 0 until the log has been flushed in its new place.
 _CARRIED = (checkpoints.LOG_START, checkpoints.REPLICATION_OFFSET, checkpoints.CLEANER_OFFSET)
 
@@ -67,7 +70,7 @@ class Move:
 class LogMover:
     """The moves of a LogManager, `moves` by partition."""
 
-    __slots__ = ("_loop", "_manager", "_preferred", "_stopped", "_swapping", "_turns", "moves")
+    __slots__ = ("_copied", "_loop", "_manager", "_preferred", "_stopped", "_swapping", "_turns", "moves")
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
@@ -76,6 +79,7 @@ class LogMover:
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         self._stopped = False
         self._swapping = threading.Lock()
+        self._copied = TokenBucket(0, 0, manager.clock)  # bytes, while there is a limit
         self.moves: dict[TopicPartition, Move] = {}
 
     def start(self, loop: asyncio.AbstractEventLoop, unfinished: list[tuple[TopicPartition, Path]]) -> None:
@@ -178,7 +182,8 @@ class LogMover:
 
     async def _copy_and_swap(self, move: Move, copy: ReplicaCopy) -> bool:
         while True:
-            planned = copy.plan()
+            planned = copy.plan(await self._allowed_bytes())
+            self._copied.take(planned.size)
             try:
                 await self._in_thread(planned.run)
                 copy.done(planned)
@@ -196,6 +201,17 @@ class LogMover:
                         return self._swap(move, copy)
             elif copy.is_close:
                 return self._swap(move, copy)
+
+    async def _allowed_bytes(self) -> int:
+        """How much the next round may copy, as soon as it may copy anything (KIP-113's throttle)."""
+        bucket = self._copied
+        while (rate := self._manager.config.throttle(THROTTLE)) is not None:
+            bucket.rate = bucket.burst = rate
+            wait_ms = bucket.wait_ms(1)
+            if not wait_ms:
+                return min(replica_copy.ROUND_BYTES, rate)
+            await asyncio.sleep(min(wait_ms, _LOOK_AGAIN_MS) / 1000)
+        return replica_copy.ROUND_BYTES
 
     async def _in_thread(self, action: Callable[[], None]) -> None:
         """Have a thread do it; raises its OSError."""
@@ -215,7 +231,7 @@ class LogMover:
             raise
 
     def _swap(self, move: Move, copy: ReplicaCopy) -> bool:
-        """The log goes on in the copy; False when the broker is stopping. After OSError nothing has changed."""
+        """The log goes on in the copy; False when the broker is stopping. After OSError it is in either place."""
         log, manager = move.log, self._manager
         with self._swapping:
             if self._stopped or self.moves.get(log.topic_partition) is not move:
@@ -233,18 +249,25 @@ class LogMover:
             except OSError:
                 place.rename(move.path)
                 raise
-            (place / MOVE_MARK).unlink()
-            log.relocated(place)
             del self.moves[log.topic_partition]
             move.target.arriving.pop(log.topic_partition, None)
             manager.rehome(log, move.target)
-        for directory in (move.target.path, source.path):
+            try:
+                log.relocated(place)
+                with of_target():
+                    (place / MOVE_MARK).unlink()
+            finally:
+                self._swapped(log, source, move.target, gone)
+        return True
+
+    def _swapped(self, log: Log, source: LogDirectory, target: LogDirectory, gone: Path) -> None:
+        manager = self._manager
+        for directory in (target.path, source.path):
             manager.io.run(partial(checkpoints.sync_directory, directory), lambda _: None)
         log.flush_later()
         manager.io.remove_directory(gone, log.config.file_delete_delay_ms)
         manager.upkeep.checkpoint_soon()
-        logger.info("The replica of %r has moved to %s", log, move.target)
-        return True
+        logger.info("The replica of %r has moved to %s", log, target)
 
     def _clear_away(self, move: Move) -> None:
         """A move came to nothing; while the broker stops, the directory stays, as a note for the next start."""

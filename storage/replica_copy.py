@@ -55,11 +55,16 @@ class Round:
         self._gone = gone  # base offsets whose files in the copy are of no use
         self.pieces = pieces
 
+    @property
+    def size(self) -> int:
+        """Bytes of logs that it copies."""
+        return sum(piece.end - piece.start for piece in self.pieces)
+
     def run(self) -> None:
         """Copy, and force it to the disk. TargetFailed, or OSError where the log's own files can't be read."""
         for base in self._gone:
             for kind in _FILES:
-                with _of_target():
+                with of_target():
                     _name(self._target, base, kind).unlink(missing_ok=True)
         for piece in self.pieces:
             self._copy(piece)
@@ -67,12 +72,12 @@ class Round:
 
     def _copy(self, piece: _Piece) -> None:
         base = piece.segment.base_offset
-        with _of_target():
+        with of_target():
             out = os.open(_name(self._target, base, LOG_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             copy_range(piece.file.fd, out, piece.start, piece.end)
             if piece.indexes or piece.end - piece.start > _SYNC_FROM:
-                with _of_target():
+                with of_target():
                     os.fsync(out)
         finally:
             os.close(out)
@@ -113,8 +118,8 @@ class ReplicaCopy:
                 return segment.base_offset if bound is None else bound
         return self.log.log_end_offset
 
-    def plan(self) -> Round:
-        """The next round. It counts as done when `done` is told of it."""
+    def plan(self, budget: int) -> Round:
+        """The next round, of at most `budget` bytes. It counts as done when `done` is told of it."""
         log = self.log
         if log.truncations != self._truncations:  # what was copied may have become something else
             self._discard += [segment.base_offset for segment in self._copied]
@@ -127,10 +132,10 @@ class ReplicaCopy:
             self._finished.discard(segment)
             self._discard.append(segment.base_offset)
         gone, self._discard = self._discard, []
-        return Round(log.directory, self.target, gone, self._pieces())
+        return Round(log.directory, self.target, gone, self._pieces(budget))
 
-    def _pieces(self) -> list[_Piece]:
-        pieces, budget = [], ROUND_BYTES
+    def _pieces(self, budget: int) -> list[_Piece]:
+        pieces = []
         for segment in self.log.segments:
             if budget <= 0:
                 break
@@ -167,7 +172,7 @@ class ReplicaCopy:
     def finish(self) -> None:
         """Copy the rest, when `is_close`. From here on the log must not be appended to. OSError, TargetFailed."""
         log, active = self.log, self.log.active
-        with _of_target():
+        with of_target():
             out = os.open(_name(self.target, active.base_offset, LOG_SUFFIX), os.O_WRONLY | os.O_CLOEXEC)
         try:
             copy_range(active.file.fd, out, self._copied[active], active.size)
@@ -175,7 +180,7 @@ class ReplicaCopy:
             os.close(out)
         self._copied[active] = active.size
         for index, kind in ((active.offset_index, INDEX_SUFFIX), (active.time_index, TIME_INDEX_SUFFIX)):
-            with _of_target():
+            with of_target():
                 _name(self.target, active.base_offset, kind).write_bytes(index.content())
         _copy_file(active.path(TXN_INDEX_SUFFIX), _name(self.target, active.base_offset, TXN_INDEX_SUFFIX))
         for name in (leader_epochs.FILE_NAME, partition_metadata.FILE_NAME):
@@ -183,7 +188,7 @@ class ReplicaCopy:
         _copy_snapshots(log.directory, self.target)
 
 
-class _of_target:  # reads as a word
+class of_target:  # reads as a word
     """What fails in here is the copy's directory."""
 
     def __enter__(self) -> None:
@@ -200,7 +205,7 @@ def copy_range(source: int, target: int, start: int, end: int) -> None:
         piece = os.pread(source, min(_PIECE, end - start), start)
         if not piece:
             raise OSError(f"the file ends at {start}, before {end}")
-        with _of_target():
+        with of_target():
             written = os.pwrite(target, piece, start)
         start += written
 
@@ -209,7 +214,7 @@ def _copy_snapshots(directory: Path, target: Path) -> None:
     """The same producer snapshots as the log has; one that is there already is the same, as they never change."""
     wanted, found = _snapshots(os.listdir(directory)), _snapshots(os.listdir(target))
     for name in found - wanted:
-        with _of_target():
+        with of_target():
             (target / name).unlink(missing_ok=True)
     for name in wanted - found:
         _copy_file(directory / name, target / name)
@@ -225,12 +230,12 @@ def _copy_file(source: Path, target: Path, *, sync: bool = False) -> None:
         fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size
-            with _of_target():
+            with of_target():
                 out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
             try:
                 copy_range(fd, out, 0, size)
                 if sync:
-                    with _of_target():
+                    with of_target():
                         os.fsync(out)
             finally:
                 os.close(out)

@@ -27,7 +27,7 @@ from pybroker.protocol.records.header import iter_headers
 from pybroker.protocol.types import TopicPartition
 from pybroker.replication.manager import ReplicaManager
 from pybroker.storage import append_queue
-from pybroker.storage.append_queue import SLOW_WRITE_SECONDS
+from pybroker.storage import log as log_module
 from pybroker.storage.log import AppendInfo, Log
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.tools.verify import Verification
@@ -38,6 +38,7 @@ from tests.support.slow_disk import SlowDisk
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="tells the disks apart by /proc")
 
 ON_X, ON_Y = TopicPartition("a", 0), TopicPartition("a", 1)  # in the directories x and y
+SLOW_SECONDS = 0.2  # the tests' own, which a busy machine does not reach
 PLAIN = {"segment.bytes": "1000000", "index.interval.bytes": "200", "file.delete.delay.ms": "0"}
 
 
@@ -47,7 +48,9 @@ async def slow_y(root: Path, disk: SlowDisk, **settings: str) -> AsyncIterator[t
     async with running(root) as manager:
         quick, slow = (manager.get_or_create(each, None, PLAIN | settings, is_new=True) for each in (ON_X, ON_Y))
         assert (quick.directory.parent.name, slow.directory.parent.name) == ("x", "y")
-        manager.directories[1].writer.took(2 * SLOW_WRITE_SECONDS)
+        with pytest.MonkeyPatch.context() as patches:
+            patches.setattr(append_queue, "SLOW_WRITE_SECONDS", SLOW_SECONDS)
+            manager.directories[1].writer.took(2 * SLOW_SECONDS)
         try:
             yield manager, quick, slow
         finally:
@@ -105,6 +108,8 @@ async def test_the_other_directories_go_on(tmp_path: Path, disk: SlowDisk) -> No
 async def test_slow_is_what_was_measured_and_quick_is_what_stays_so(
     tmp_path: Path, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(append_queue, "SLOW_WRITE_SECONDS", SLOW_SECONDS)
+    monkeypatch.setattr(log_module, "SLOW_WRITE_SECONDS", SLOW_SECONDS)
     monkeypatch.setattr(append_queue, "CALM_SECONDS", 0.2)
     async with running(tmp_path) as manager:
         quick, slow = (manager.get_or_create(each, None, PLAIN, is_new=True) for each in (ON_X, ON_Y))
@@ -118,7 +123,7 @@ async def test_slow_is_what_was_measured_and_quick_is_what_stays_so(
         monkeypatch.setattr(os, "pwrite", late)
         assert isinstance(slow.append_as_leader(batch(), 0), AppendInfo)
         assert not writer.slow
-        now = 1.5 * SLOW_WRITE_SECONDS
+        now = 1.5 * SLOW_SECONDS
         assert isinstance(slow.append_as_leader(batch(), 0), AppendInfo)  # the first one holds the loop
         assert writer.slow
         assert not manager.directories[0].writer.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from pybroker.storage.log import Log
 from pybroker.storage.log_manager import LogManager, ReplicaDescription
 from pybroker.storage.meta_properties import WrongDirectory
 from pybroker.storage.tools.verify import Verification
+from tests.storage.faults import Faults
 
 CLUSTER = "nWsHp_3ARcGuG51oFKnLew"
 A0 = TopicPartition("a", 0)
@@ -163,7 +165,7 @@ async def test_changes_below_the_copy_are_followed(tmp_path: Path, monkeypatch: 
 
         def bring_up_to_date() -> None:
             while not copy.is_close:
-                planned = copy.plan()
+                planned = copy.plan(replica_copy.ROUND_BYTES)
                 planned.run()
                 planned.release()
                 copy.done(planned)
@@ -274,6 +276,58 @@ async def test_a_full_target_ends_the_move_only(tmp_path: Path, monkeypatch: pyt
         assert manager.directories[1].online
         await until(lambda: not [each for each in (tmp_path / "y").iterdir() if each.is_dir()])
         append(log)
+
+
+async def test_every_operation_of_a_move_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is in the one place or the other, whole, is appended to, and moves when there is room again."""
+    for number in range(300):
+        root = tmp_path / str(number)
+        faults = Faults(monkeypatch, root)
+        async with running(root) as manager:
+            log = manager.get_or_create(A0, random_uuid(), SMALL)
+            log.start_leader_epoch(0)
+            append(log, 100)
+            data = everything(log)
+            with faults.at(number):
+                await move(manager, 1)
+            reached = len(faults.seen) > number
+            assert all(directory.online for directory in manager.directories)
+            assert everything(log) == data
+            if log.active.fd < 0:  # it could not be opened in its new place
+                with pytest.raises(KafkaError):
+                    append(log)
+                log.start_leader_epoch(1)
+            append(log, 10)
+            await until(lambda root=root: not list(root.glob("?/*-future")))  # type: ignore[misc]
+            await move(manager, 1)
+            assert log.directory.parent.name == "y"
+            append(log, 10)
+            data = everything(log)
+        errors = [each for each in Verification([root / "x", root / "y"], deep=True).run() if each.severity == "error"]
+        assert errors == [], faults.seen[number:]
+        async with running(root) as manager:
+            assert everything(manager.logs[A0]) == data
+        if not reached:
+            break
+    assert number > 20
+
+
+async def test_a_throttle_holds_moves_back(tmp_path: Path) -> None:
+    async with running(tmp_path) as manager:
+        config = manager.config
+        log = manager.get_or_create(A0, None, SMALL)
+        append(log, 1000)  # 170 kB
+        config.apply_dynamic({log_mover.THROTTLE: "100000"}, {})
+        started = time.monotonic()
+        await move(manager, 1)
+        assert time.monotonic() - started > (log.size - log.active.size - 100_000) / 100_000 > 0.5
+        config.apply_dynamic({log_mover.THROTTLE: "0"}, {})
+        manager.mover.move(A0, manager.directories[0])
+        await asyncio.sleep(0.1)
+        assert [each.size for each in replicas(manager, 0)] == [0]
+        config.apply_dynamic({}, {})
+        await until(lambda: not manager.mover.moves)
+        assert log.directory.parent.name == "x"
 
 
 async def test_directories_and_preferences(tmp_path: Path) -> None:
