@@ -30,6 +30,9 @@ CLASSES = {
     "ConsoleConsumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "ReplicaVerificationTool": "org.apache.kafka.tools.ReplicaVerificationTool",
     "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "ReassignPartitionsCommand": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "LeaderElectionCommand": "org.apache.kafka.tools.LeaderElectionCommand",
+    "ReplicaVerificationTool": "org.apache.kafka.tools.ReplicaVerificationTool",
 }
 MOVED = {("3.9.2", "BrokerApiVersionsCommand"): "kafka.admin.BrokerApiVersionsCommand"}
 POM = """<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId><artifactId>tools</artifactId>
@@ -99,11 +102,15 @@ def program(release: str, folder: Path, name: str) -> list[str]:
     return java(class_path, name)
 
 
+def tool_command(release: str, tool: str, *arguments: str) -> list[str]:
+    """The command that runs a tool."""
+    return [*java(f"{jars(release)}/*", MOVED.get((release, tool), CLASSES[tool])), *arguments]
+
+
 def run_tool(release: str, tool: str, *arguments: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
     """Runs a tool to its end; its output is in .stdout (with stderr). AssertionError on an exit code other than 0."""
-    name = MOVED.get((release, tool), CLASSES[tool])
     done = subprocess.run(
-        [*java(f"{jars(release)}/*", name), *arguments],
+        tool_command(release, tool, *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
