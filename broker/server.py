@@ -185,7 +185,7 @@ class Broker:
         if self.replication is not None:
             replicating = self.replication.run(services.partition_reader)
             self._tasks.append(self.loop.create_task(replicating, name="replication"))
-        logs.start(self.loop, self.timer)
+        logs.start(self.loop, self.timer, services.workshop)
         self.monitor.start()
         _calm_collector()
         if config.zookeeper:
@@ -396,9 +396,10 @@ class Broker:
             self.services.producer_ids.close()
         self.monitor.stop()
         self.timer.close()
-        self.readers.shutdown(wait=False, cancel_futures=True)
         if self.log_manager is not None:
             await self.log_manager.settle()
+        self.readers.shutdown(wait=False, cancel_futures=True)
+        if self.log_manager is not None:
             await self.loop.run_in_executor(None, self.log_manager.shutdown)
         if self.store is not None:
             await self.store.close()

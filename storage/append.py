@@ -16,13 +16,13 @@ looked at. Kafka always looks, and refuses what is damaged inside: here validate
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from pybroker.protocol.compression import Codec, codec_of, compress
 from pybroker.protocol.errors import Errors, KafkaError
-from pybroker.protocol.records.convert import set_max_timestamp, validate_and_assign
+from pybroker.protocol.records.convert import set_max_timestamp, validating
 from pybroker.protocol.records.header import (
     CODEC_MASK,
     CREATE_TIME,
@@ -39,17 +39,22 @@ from pybroker.protocol.records.header import (
     iter_headers,
     read_header,
 )
+from pybroker.protocol.records.reading import Meter, headers_of
 from pybroker.protocol.records.record import assemble, payload_of
 from pybroker.protocol.records.validate import MAX_INT64, RecordsRejected, TopicRules, check_batch
 from pybroker.protocol.types import TopicPartition
+from pybroker.protocol.work import Work, finish
 
 if TYPE_CHECKING:
     from pybroker.config import LogConfig
 
-__all__ = ["AppendRules", "InvalidProduce", "RecordsRejected", "check_produce", "prepare", "read_batches"]
+__all__ = ["AppendRules", "InvalidProduce", "RecordsRejected", "check_produce", "prepare", "preparing", "read_batches"]
 
 _ONE_BATCH_SINCE = 3  # Produce versions
 _ZSTD_SINCE = 7
+# What takes the event loop a millisecond or more, if records have to be read: bytes, or records.
+_LONG_BYTES, _LONG_RECORDS = 16 << 10, 200
+_KEYS_A_STEP = 2048
 _LENGTH = Struct(">i")
 _CODECS = {
     "producer": None,
@@ -101,6 +106,19 @@ class AppendRules:
             return header.is_log_append_time  # every record of it will be refused
         return header.max_timestamp > now_ms + self._after_max_ms
 
+    def takes_long(self, records: memoryview, now_ms: int) -> bool:
+        """Whether it would hold up the event loop to prepare what a client sent: records have to be read, or packed
+        anew, and they are many, or nobody knows how many."""
+        if len(records) < HEADER_UP_TO_MAGIC or (size := _whole_batch(records, 0)) is None:
+            return False
+        header = read_header(records)
+        reads = self.must_look_inside(header, now_ms) or self.topic.compacted or len(records) > size
+        if not reads and self.codec in (None, header.codec):
+            return False
+        if len(records) >= _LONG_BYTES or header.codec == Codec.ZSTD:  # which packs anything into very little
+            return True
+        return header.codec != Codec.NONE if header.magic < MAGIC_V2 else header.count > _LONG_RECORDS
+
 
 @cache
 def _attributes_of(codec: Codec | None) -> frozenset[int]:
@@ -120,6 +138,13 @@ def _level(config: LogConfig, codec: Codec | None) -> int | None:
 def prepare(
     records: memoryview, rules: AppendRules, *, version: int, now_ms: int, from_client: bool
 ) -> tuple[memoryview, BatchHeader] | None:
+    """As `preparing`, at once."""
+    return finish(preparing(records, rules, version=version, now_ms=now_ms, from_client=from_client))
+
+
+def preparing(
+    records: memoryview, rules: AppendRules, *, version: int, now_ms: int, from_client: bool
+) -> Work[tuple[memoryview, BatchHeader] | None]:
     """The one batch to be written and its header, all set but for base offset and leader epoch; None if there is none.
 
     It may lie in `records`, which is changed then. Raises InvalidProduce, RecordsRejected and other KafkaErrors, whose
@@ -128,7 +153,7 @@ def prepare(
     if from_client and version >= _ONE_BATCH_SINCE:
         check_produce(records, version)
     try:
-        return _prepare(records, rules, now_ms, from_client)
+        return (yield from _preparing(records, rules, now_ms, from_client))
     except KafkaError as error:
         if error.message is None or isinstance(error, RecordsRejected):
             raise
@@ -169,25 +194,30 @@ def _whole_batch(records: memoryview, at: int) -> int | None:
     return size if size <= left else None
 
 
-def _prepare(
+def _preparing(
     records: memoryview, rules: AppendRules, now_ms: int, from_client: bool
-) -> tuple[memoryview, BatchHeader] | None:
-    found = list(iter_headers(records))
+) -> Work[tuple[memoryview, BatchHeader] | None]:
+    found = yield from headers_of(records)
     if not found:
         return None
+    meter = Meter()
     for at, header in found:
+        if meter.due(0):
+            yield None
         _check_envelope(records, at, header, rules, from_client)
     first = found[0][1]
     codec_of(first.codec)  # an unknown one is refused
     if from_client and (len(found) > 1 or rules.must_look_inside(first, now_ms)):
-        return _look_inside(records, rules, now_ms)
+        return (yield from _look_inside(records, rules, now_ms))
     check_batch(first, first, rules.topic._replace(from_client=from_client))
     batch = records[: first.size]
-    if from_client and rules.topic.compacted and not _all_have_keys(payload_of(batch, first), first.count):
-        return _look_inside(records, rules, now_ms)
+    if from_client and rules.topic.compacted:
+        payload: bytes = yield partial(payload_of, batch, first)
+        if not (yield from _all_have_keys(payload, first.count)):
+            return (yield from _look_inside(records, rules, now_ms))
     codec = rules.codec
     if codec is not None and codec != first.codec and not first.is_control:
-        recompressed = _recompress(batch, first, codec, rules.topic.level)
+        recompressed: bytearray = yield partial(_recompress, batch, first, codec, rules.topic.level)
         _check_size(len(recompressed), rules)
         batch = memoryview(recompressed)
     return _stamp(batch, read_header(batch), rules, now_ms)
@@ -218,14 +248,16 @@ def _check_size(size: int, rules: AppendRules) -> None:
         )
 
 
-def _all_have_keys(payload: bytes, count: int) -> bool:
+def _all_have_keys(payload: bytes, count: int) -> Work[bool]:
     """Whether each of the `count` records has a key. False too where that can't be told: a closer look will tell.
 
     A third of the time of reading the records properly, which compacted topics would pay for every batch.
     """
     at = 0
     try:
-        for _ in range(count):
+        for number in range(count):
+            if number % _KEYS_A_STEP == _KEYS_A_STEP - 1:
+                yield None
             size, shift = payload[at], 7
             at += 1
             if size > 0x7F:
@@ -252,8 +284,8 @@ def _all_have_keys(payload: bytes, count: int) -> bool:
     return at == len(payload)
 
 
-def _look_inside(records: memoryview, rules: AppendRules, now_ms: int) -> tuple[memoryview, BatchHeader]:
-    valid = validate_and_assign(records, rules.topic, base_offset=0, leader_epoch=-1, now=now_ms)
+def _look_inside(records: memoryview, rules: AppendRules, now_ms: int) -> Work[tuple[memoryview, BatchHeader]]:
+    valid = yield from validating(records, rules.topic, base_offset=0, leader_epoch=-1, now=now_ms)
     if valid.rebuilt:
         _check_size(len(valid.records), rules)
     return valid.records, read_header(valid.records)

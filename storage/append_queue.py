@@ -1,10 +1,13 @@
-"""Appends while a log directory's disk is slow: in order, and off the event loop.
+"""Appends while a log directory's disk is slow, or records have to be converted: in order, without holding the loop.
 
 The event loop writes appends itself, as the page cache takes them in microseconds, and measures each. A disk that is
 behind makes the writer wait instead: under an fsync of the same file, or a throttle. Above SLOW_WRITE_SECONDS the
 LogWriter of that directory has a thread of its own write, and every log there has an AppendQueue. It takes one append
 after the other: checks, offsets and all that follows from an append stay on the loop, and only the bytes are written
 elsewhere, so that a write which fails has changed nothing for those behind it. The other directories notice nothing.
+
+A log whose records take long to convert has an AppendQueue for as long, so that what is sent after them comes after
+them.
 
 What must not happen beside a write (a change of leadership, a move to another directory) waits for its `turn` in the
 queue; what ends the log (`Log.release`) makes the write void, see log_append.

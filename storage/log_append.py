@@ -1,7 +1,8 @@
 """Appending to a log, but for the common case: odd batches of clients, coordinators' records, what a leader sent.
 
 Each is done in one go, or in turn (append_queue) with the write elsewhere: then nothing of the log has changed until
-the write is done, and a log that was let go of meanwhile has not been appended to.
+the write is done, and a log that was let go of meanwhile has not been appended to. What takes long to check or convert
+is done in turn as well, in steps.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.records.header import MAGIC_V2, BatchHeader, iter_headers
+from pybroker.protocol.work import finish
 from pybroker.storage import log_flush
-from pybroker.storage.append import prepare, read_batches
+from pybroker.storage.append import prepare, preparing, read_batches
+from pybroker.storage.append_queue import AppendQueue
 from pybroker.storage.log_truncate import truncate_fully_and_start_at
 from pybroker.storage.producer_state import last_sequence_of
 from pybroker.storage.segment import Segment, Written
@@ -75,7 +78,12 @@ def append_checked(
     log: Log, records: memoryview, leader_epoch: int, version: int, from_client: bool
 ) -> AppendInfo | Awaitable[AppendInfo]:
     """The general append: any format and setting, control batches; and all refusals. See Log.append_as_leader."""
-    ready = _prepare(log, records, leader_epoch, version, from_client)
+    now_ms = log.host.clock.now_ms()
+    if from_client and log.host.workshop is not None and log.rules.takes_long(records, now_ms):
+        queue = log.queue = AppendQueue(log)
+        return queue.put(partial(append_in_turn, log, records, leader_epoch, version, from_client))
+    prepared = prepare(records, log.rules, version=version, now_ms=now_ms, from_client=from_client)
+    ready = _place(log, prepared, leader_epoch, now_ms, from_client)
     if isinstance(ready, AppendInfo):
         return ready
     _write(log, ready)
@@ -85,20 +93,24 @@ def append_checked(
 async def append_in_turn(
     log: Log, records: memoryview, leader_epoch: int, version: int, from_client: bool
 ) -> AppendInfo | Awaitable[AppendInfo]:
-    """As append_checked."""
-    ready = _prepare(log, records, leader_epoch, version, from_client)
+    """As append_checked; what takes long is done in steps."""
+    now_ms, workshop = log.host.clock.now_ms(), log.host.workshop
+    work = preparing(records, log.rules, version=version, now_ms=now_ms, from_client=from_client)
+    in_steps = from_client and workshop is not None and log.rules.takes_long(records, now_ms)
+    prepared = await workshop.do(work) if in_steps and workshop is not None else finish(work)
+    if log.active.fd < 0:  # the log has been let go of meanwhile
+        raise KafkaError(Errors.KAFKA_STORAGE_ERROR)
+    ready = _place(log, prepared, leader_epoch, now_ms, from_client)
     if isinstance(ready, AppendInfo):
         return ready
     await _write_elsewhere(log, ready)
     return _answer(log, ready)
 
 
-def _prepare(
-    log: Log, records: memoryview, leader_epoch: int, version: int, from_client: bool
+def _place(
+    log: Log, prepared: tuple[memoryview, BatchHeader] | None, leader_epoch: int, now_ms: int, from_client: bool
 ) -> AppendInfo | _Write:
     """The batch with its offset and the segment for it, or the answer where there is nothing to write."""
-    now_ms = log.host.clock.now_ms()
-    prepared = prepare(records, log.rules, version=version, now_ms=now_ms, from_client=from_client)
     if prepared is None:  # nothing whole was sent, which only Produce 0-2 may
         return AppendInfo(-1, -1, -1, 0, log.log_start_offset)
     batch, header = prepared

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker.protocol.clock import Clock, SystemClock
+from pybroker.protocol.work import Workshop
 from pybroker.storage.append_queue import LogWriter
 from pybroker.storage.files import PageCache
 
@@ -18,6 +19,8 @@ class LogHost(Protocol):
 
     clock: Clock
     cache: PageCache
+    workshop: Workshop | None
+    """Where records are converted; None where that is done at once."""
 
     def run(self, action: Callable[[], None], done: Callable[[OSError | None], None], delay_ms: int = 0) -> None:
         """Do `action` in a thread, not before `delay_ms`; then call `done` on the event loop with its OSError."""
@@ -32,11 +35,12 @@ class LogHost(Protocol):
 class InlineHost:
     """A host without threads or event loop, for tools, worker processes and tests: everything is done at once."""
 
-    __slots__ = ("_writer", "cache", "clock", "failed")
+    __slots__ = ("_writer", "cache", "clock", "failed", "workshop")
 
     def __init__(self, clock: Clock | None = None, cache: PageCache | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.cache = cache or PageCache()
+        self.workshop: Workshop | None = None
         self.failed: list[OSError] = []
         self._writer = LogWriter({})
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pybroker.protocol.timer import Timer
+from pybroker.protocol.work import Workshop
 from pybroker.storage.append_queue import LogWriter
 
 if TYPE_CHECKING:
@@ -32,19 +33,21 @@ Done = Callable[[OSError | None], None]
 class LogIo:
     """The LogHost of every log of a LogManager."""
 
-    __slots__ = ("_loop", "_manager", "_nowhere", "_pool", "_timer", "cache", "clock")
+    __slots__ = ("_loop", "_manager", "_nowhere", "_pool", "_timer", "cache", "clock", "workshop")
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self.clock = manager.clock
         self.cache = manager.cache
+        self.workshop: Workshop | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: Timer | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._nowhere = LogWriter({})
 
-    def start(self, loop: asyncio.AbstractEventLoop, timer: Timer) -> None:
+    def start(self, loop: asyncio.AbstractEventLoop, timer: Timer, workshop: Workshop | None = None) -> None:
         """From now on slow work goes to threads, and its results to `loop`."""
+        self.workshop = workshop
         self._loop = loop
         self._timer = timer
         for directory in self._manager.directories:
@@ -52,7 +55,7 @@ class LogIo:
 
     def stop(self) -> None:
         """Finish what is under way; delayed work is left to the next start."""
-        self._loop = self._timer = None
+        self._loop = self._timer = self.workshop = None
         for directory in self._manager.directories:
             directory.writer.stop()
         if self._pool is not None:

@@ -21,6 +21,7 @@ from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.timer import Timer
 from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.uuids import uuid_to_text
+from pybroker.protocol.work import Workshop
 from pybroker.storage import checkpoints
 from pybroker.storage.checkpoints import CorruptCheckpoint
 from pybroker.storage.cleaner.cleaner import LogCleaner
@@ -175,9 +176,10 @@ class LogManager:
             reasons = "; ".join(f"{directory}: {directory.failure}" for directory in self.directories)
             raise WrongDirectory(f"No log directory can be used. {reasons}")
 
-    def start(self, loop: asyncio.AbstractEventLoop, timer: Timer) -> None:
-        """Begin with what is done from time to time: retention, flushing, checkpoints, removals, compaction."""
-        self.io.start(loop, timer)
+    def start(self, loop: asyncio.AbstractEventLoop, timer: Timer, workshop: Workshop | None = None) -> None:
+        """Begin with what is done from time to time: retention, flushing, checkpoints, removals, compaction. Without a
+        `workshop` records are converted at once."""
+        self.io.start(loop, timer, workshop)
         self.upkeep.start(loop)
         self.cleaner.start(loop)
         self.mover.start(loop, self._futures)

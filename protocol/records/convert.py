@@ -1,15 +1,15 @@
 """Batches that can't be stored as they came.
 
-`validate_and_assign` does what `LogValidator` does with produced batches whose records must be looked at: messages of
+`validating` does what `LogValidator` does with produced batches whose records must be looked at: messages of
 magic 0 and 1 (Produce 0-2), a topic with its own compression.type, compacted topics, validate.records. One append is
 one batch: a plain message set of magic 0 or 1 becomes ONE magic 2 batch, a compressed wrapper another with its codec.
 
-That costs microseconds per record, so callers run it where the event loop does not wait.
+That costs microseconds per record, so it is work in steps (see protocol/work.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
@@ -35,8 +35,10 @@ from pybroker.protocol.records.header import (
     ensure_crc,
     iter_headers,
 )
-from pybroker.protocol.records.record import BatchBuilder, Record, invalid
-from pybroker.protocol.records.validate import BatchFacts, TopicRules, check_batch, check_records
+from pybroker.protocol.records.reading import Meter, headers_of, reading
+from pybroker.protocol.records.record import BatchBuilder, invalid
+from pybroker.protocol.records.validate import BatchFacts, TopicRules, check_batch, checking
+from pybroker.protocol.work import Work
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -66,7 +68,7 @@ class _Batch(NamedTuple):
     facts: BatchFacts
 
 
-def validate_and_assign(
+def validating(
     buf: Buffer,
     rules: TopicRules,
     *,
@@ -74,7 +76,7 @@ def validate_and_assign(
     leader_epoch: int,
     now: int,
     limit: int = DEFAULT_LIMIT,
-) -> Validated:
+) -> Work[Validated]:
     """Checks every batch and record in `buf` against a topic's rules and gives them offsets from `base_offset` on.
 
     now: broker time in ms, for LogAppendTime and the range of timestamps. limit: bytes a batch may decompress to.
@@ -83,10 +85,11 @@ def validate_and_assign(
     MESSAGE_TOO_LARGE above the limit. Writes into `buf` if it can be written to and the batch can stay as it is.
     """
     view = memoryview(buf)
-    found = list(iter_headers(view))
+    found = yield from headers_of(view)
     if not found:
         raise invalid("Record batch has no batches at all")
-    source = _source_codec(view, found)
+    meter = Meter()
+    source = yield from _source_codec(view, found, meter)
     target = source if rules.codec is None else codec_of(rules.codec)
     first = found[0][1]
     if (first.magic >= MAGIC_V2 or source) and len(found) > 1:
@@ -99,32 +102,29 @@ def validate_and_assign(
     for at, header in found:
         check_batch(header, first, rules)
         piece = view[at : at + header.size]
-        payload = record.payload_of(piece, header, limit) if header.magic >= MAGIC_V2 else None
-        facts = check_records(
-            _records_of(piece, header, payload, limit), header, rules, now=now, expected_offset=expected
-        )
+        payload: bytes | None = None
+        if header.magic >= MAGIC_V2:
+            payload = yield partial(record.payload_of, piece, header, limit)
+        records = yield from reading(piece, header, limit, payload=payload, check_inner=True)
+        facts = yield from checking(records, header, rules, meter, now=now, expected_offset=expected)
         expected += facts.record_count
         if (source or target) and first.magic > MAGIC_V0 and rules.magic > MAGIC_V0 and not facts.consecutive:
             in_place = False  # some old clients number inner messages wrongly; brokers have always put that right
         batches.append(_Batch(at, header, payload, facts))
     if in_place:
         return _assign(view, batches, rules, base_offset, leader_epoch, now)
-    return _rebuild(view, batches, rules, target, base_offset, leader_epoch, now, limit)
+    return (yield from _rebuild(view, batches, rules, target, base_offset, leader_epoch, now, limit))
 
 
-def _source_codec(view: memoryview, found: list[tuple[int, BatchHeader]]) -> Codec:
+def _source_codec(view: memoryview, found: list[tuple[int, BatchHeader]], meter: Meter) -> Work[Codec]:
     source = Codec.NONE
     for at, header in found:
+        if meter.due(0):
+            yield None
         ensure_crc(view, at, header.size)
         if header.codec:
             source = codec_of(header.codec)
     return source
-
-
-def _records_of(piece: memoryview, header: BatchHeader, payload: bytes | None, limit: int) -> Iterator[Record]:
-    if header.magic >= MAGIC_V2:
-        return record.iter_records(piece, header, limit, payload=payload)
-    return legacy.iter_records(piece, header, limit, check_inner=True)
 
 
 def _assign(
@@ -178,23 +178,13 @@ def _rebuild(
     leader_epoch: int,
     now: int,
     limit: int,
-) -> Validated:
+) -> Work[Validated]:
     """The records of all batches in one batch (or message set) of the topic's format and codec, numbered anew."""
     append_time = now if rules.timestamp_type == LOG_APPEND_TIME else NO_TIMESTAMP
     if rules.magic >= MAGIC_V2 and _can_keep_payload(batches[0]):
-        built = _with_codec(batches[0], rules, codec, base_offset, leader_epoch, append_time)
+        built = yield from _with_codec(batches[0], rules, codec, base_offset, leader_epoch, append_time)
         return _describe(built, batches, rules, codec, base_offset, append_time)
-    renumbered = (
-        found._replace(offset=offset)
-        for offset, found in enumerate(
-            (
-                found
-                for at, header, payload, _ in batches
-                for found in _records_of(view[at : at + header.size], header, payload, limit)
-            ),
-            base_offset,
-        )
-    )
+    builder: BatchBuilder | legacy.SetBuilder
     if rules.magic >= MAGIC_V2:
         first = batches[0].header
         builder = BatchBuilder(
@@ -203,14 +193,20 @@ def _rebuild(
             producer_epoch=first.producer_epoch, base_sequence=first.base_sequence,
             transactional=first.is_transactional, control=first.is_control,
         )  # fmt: skip
-        for found in renumbered:
-            builder.append_record(found)
-        built = builder.build()
     else:
-        built = legacy.encode_set(
-            renumbered, magic=rules.magic, codec=codec, level=rules.level, timestamp_type=rules.timestamp_type,
+        builder = legacy.SetBuilder(
+            magic=rules.magic, codec=codec, level=rules.level, timestamp_type=rules.timestamp_type,
             log_append_time=append_time, limit=limit,
         )  # fmt: skip
+    offset, meter = base_offset, Meter()
+    for at, header, payload, _ in batches:
+        records = yield from reading(view[at : at + header.size], header, limit, payload=payload)
+        for found in records:
+            builder.append_record(found._replace(offset=offset))
+            offset += 1
+            if meter.due_after(found):
+                yield None
+    built = yield builder.build
     return _describe(built, batches, rules, codec, base_offset, append_time)
 
 
@@ -233,7 +229,7 @@ def _can_keep_payload(batch: _Batch) -> bool:
 
 def _with_codec(
     batch: _Batch, rules: TopicRules, codec: Codec, base_offset: int, leader_epoch: int, append_time: int
-) -> bytearray:
+) -> Work[bytearray]:
     header, facts, payload = batch.header, batch.facts, batch.payload or b""
     log_append_time = rules.timestamp_type == LOG_APPEND_TIME
     flags = header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG) | (LOG_APPEND_TIME_FLAG if log_append_time else 0)
@@ -243,7 +239,9 @@ def _with_codec(
         attributes=flags | codec,
         max_timestamp=append_time if log_append_time else facts.max_timestamp,
     )
-    return record.assemble(changed, compress(codec, payload, rules.level) if codec else payload)
+    if codec:
+        payload = yield partial(compress, codec, payload, rules.level)
+    return record.assemble(changed, payload)
 
 
 def _describe(

@@ -8,33 +8,28 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from struct import Struct
 
 from pybroker.protocol.compression import DEFAULT_LIMIT
 from pybroker.protocol.errors import Errors, KafkaError
-from pybroker.protocol.records import legacy, record
 from pybroker.protocol.records.header import (
     BATCH_OVERHEAD,
     HEADER_UP_TO_MAGIC,
     LENGTH_AT,
     LOG_OVERHEAD,
-    MAGIC_V2,
     MIN_MESSAGE_OVERHEAD,
     BatchHeader,
     Buffer,
     iter_headers,
 )
 from pybroker.protocol.records.legacy import SetBuilder
-from pybroker.protocol.records.record import Record
+from pybroker.protocol.records.reading import Meter, reading
 from pybroker.protocol.work import Work
 
 CHUNK = 128 << 10  # converted bytes that are worth sending
 WINDOW = 128 << 10  # read from the log at once
-STEP = 32 << 10  # bytes of records between two points where the work may rest, a record counting as 200 more
-_RECORD = 200
-_HEADERS_A_STEP = 256
 
 _LENGTH = Struct(">i")
 _OVERFLOW = Struct(">qi")
@@ -56,8 +51,8 @@ class DownConversion:
     """
 
     __slots__ = (
-        "_allowed", "_at", "_done", "_first_offset", "_limit", "_magic", "_padding", "_ready", "_size", "_source",
-        "_window", "_window_at", "left", "length",
+        "_allowed", "_at", "_done", "_first_offset", "_limit", "_magic", "_meter", "_padding", "_ready", "_size",
+        "_source", "_window", "_window_at", "left", "length",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +67,7 @@ class DownConversion:
         self._first_offset = first_offset
         self._allowed = allowed
         self._limit = limit
+        self._meter = Meter()
         self._at = 0
         self._window: memoryview = memoryview(b"")
         self._window_at = 0
@@ -156,41 +152,23 @@ class DownConversion:
     # --- one batch
 
     def _converted(self, batch: Buffer, header: BatchHeader) -> Work[Buffer]:
-        if header.is_control:
-            return b""
-        if header.magic <= self._magic:
-            return batch
+        if header.magic <= self._magic or header.is_control:
+            if self._meter.due(header.size):
+                yield None
+            return b"" if header.is_control else batch
         if not self._allowed:
             raise KafkaError(Errors.UNSUPPORTED_VERSION)
         builder = SetBuilder(
             magic=self._magic, codec=header.codec, timestamp_type=header.timestamp_type,
             log_append_time=header.max_timestamp, limit=self._limit,
         )  # fmt: skip
-        records = yield from self._records(batch, header)
-        weight = 0
+        records = yield from reading(batch, header, self._limit)
         for found in records:
-            if not header.codec and found.offset < self._first_offset:
-                continue
-            builder.append(found)
-            weight += _RECORD + len(found.key or b"") + len(found.value or b"")
-            if weight >= STEP:
-                weight = 0
+            if header.codec or found.offset >= self._first_offset:
+                builder.append_record(found)
+            if self._meter.due_after(found):
                 yield None
         if not header.codec:
             return builder.build()
         compressed: bytearray = yield builder.build
         return compressed
-
-    def _records(self, batch: Buffer, header: BatchHeader) -> Work[Iterator[Record]]:
-        if header.magic >= MAGIC_V2:
-            payload: bytes = yield partial(record.payload_of, batch, header, self._limit)
-            return record.iter_records(batch, header, self._limit, payload=payload)
-        if not header.codec:
-            return legacy.iter_records(batch, header, self._limit)
-        inner: bytes = yield partial(legacy.inner_set, batch, header, self._limit)
-        last = None
-        for number, (_, message) in enumerate(legacy.inner_headers(inner)):
-            last = message.base_offset
-            if number % _HEADERS_A_STEP == 0:
-                yield None
-        return legacy.inner_records(inner, header, last)

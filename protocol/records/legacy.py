@@ -215,7 +215,7 @@ class SetBuilder:
         self._last, self._newest = 0, NO_TIMESTAMP
         self._out = bytearray()
 
-    def append(self, record: Record) -> None:
+    def append_record(self, record: Record) -> None:
         """Adds a record with its own offset, above the last one's.
 
         KafkaError: UNKNOWN_SERVER_ERROR, as Kafka, for a timestamp below 0 other than -1; MESSAGE_TOO_LARGE above the
@@ -261,7 +261,7 @@ def encode_set(
         limit=limit,
     )  # fmt: skip
     for record in records:
-        builder.append(record)
+        builder.append_record(record)
     return builder.build()
 
 

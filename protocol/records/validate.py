@@ -1,6 +1,6 @@
 """What Kafka demands of produced batches before it appends them (`LogValidator`).
 
-Everything that needs no look at the records is `check_batch`; `check_records` reads every record of one batch. Both
+Everything that needs no look at the records is `check_batch`; `checking` reads every record of one batch. Both
 raise KafkaError with Kafka's code and message. In a Produce answer only RecordsRejected's message is sent to the
 client; the others go to the broker's log, as in Kafka.
 """
@@ -19,7 +19,9 @@ from pybroker.protocol.records.header import (
     NO_TIMESTAMP,
     BatchHeader,
 )
+from pybroker.protocol.records.reading import Meter
 from pybroker.protocol.records.record import Record, invalid
+from pybroker.protocol.work import Work
 
 MAX_INT64 = (1 << 63) - 1
 # Records that are named in one answer. Kafka has no such bound; a compressed batch can hold millions of bad records.
@@ -104,10 +106,11 @@ def _check_client_batch(header: BatchHeader, where: str) -> None:
         )
 
 
-def check_records(
-    records: Iterable[Record], header: BatchHeader, rules: TopicRules, *, now: int, expected_offset: int = 0
-) -> BatchFacts:
-    """Reads all records of one batch; `records` raises what is wrong with their structure.
+def checking(
+    records: Iterable[Record], header: BatchHeader, rules: TopicRules, meter: Meter, *, now: int,
+    expected_offset: int = 0,
+) -> Work[BatchFacts]:
+    """Reads all records of one batch, in steps; `records` raises what is wrong with their structure.
 
     Raises RecordsRejected: INVALID_TIMESTAMP if any timestamp is out of range (now: ms), else INVALID_RECORD for null
     keys where the topic is compacted.
@@ -119,6 +122,8 @@ def check_records(
     earliest, latest = now - rules.before_max_ms, now + rules.after_max_ms
     count, oldest, newest, consecutive = 0, MAX_INT64, NO_TIMESTAMP, True
     for index, record in enumerate(records):
+        if meter.due_after(record):
+            yield None
         count += 1
         timestamp = record.timestamp
         if timestamp > newest:

@@ -57,7 +57,8 @@ def make_topic(cluster: OurCluster, name: str, assignment: list[list[int]], mega
     """A topic whose partitions have these replicas, once all are in sync; with records in partition 0."""
     settings = {key.replace("_", "."): value for key, value in config.items()}
     topic = NewTopic(name, len(assignment), replica_assignment=assignment, config=settings)
-    admin(cluster).create_topics([topic])[name].result(30)
+    client = admin(cluster)
+    client.create_topics([topic])[name].result(30)
     wait_until(lambda: isrs(cluster, name) == [sorted(replicas) for replicas in assignment], 30, "all in sync")
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 5})
     for _ in range(megabytes * 100):

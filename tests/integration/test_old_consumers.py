@@ -1,4 +1,5 @@
-"""Old consumers of large answers: the broker converts as they read, in bounded memory."""
+"""Old clients and large batches: the broker converts as consumers read, in bounded memory, and what producers send in
+steps and in order."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from pybroker.protocol.compression import Codec
+from pybroker.protocol.records.legacy import encode_set
+from pybroker.protocol.records.record import Record
 from tests.support.broker import BrokerProcess
 from tests.support.records import batch
 from tests.support.wire import WireClient
@@ -66,3 +70,20 @@ def test_others_are_served_while_it_converts(broker: BrokerProcess) -> None:
         for left in range(size, 0, -(1 << 20)):
             slow.read(min(left, 1 << 20))
             assert other.call("ApiVersions", 0)["ErrorCode"] == 0
+
+
+def test_an_old_producers_large_batches_keep_their_order(broker: BrokerProcess) -> None:
+    """Sent without waiting, large ones before small ones of the newest kind."""
+    many = [Record(at, 1, b"k", b"v" * 80) for at in range(8000)]
+    large = bytes(encode_set(many, magic=1, codec=Codec.GZIP))
+    with broker.client(timeout=60) as client, broker.client() as other:
+        client.create_topic("old", 2)
+        sent = []
+        for _ in range(5):
+            sent.append((client.send_produce("old", large, version=2), 2))
+            sent.append((client.send_produce("old", batch([b"x"], ts=1), version=9), 9))
+        assert other.call("ApiVersions", 0)["ErrorCode"] == 0
+        rows = [client.answer("Produce", version, number)["Responses"][0] for number, version in sent]
+        offsets = [row["PartitionResponses"][0]["BaseOffset"] for row in rows]
+        assert offsets == [at for pair in range(5) for at in (pair * 8001, pair * 8001 + 8000)]
+        assert client.end_offset("old") == 5 * 8001

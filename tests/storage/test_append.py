@@ -265,7 +265,7 @@ def test_keys_are_looked_for_quickly(codec: Codec, tmp_path: Path, monkeypatch: 
     log = make_log(tmp_path, cleanup_policy="compact")
     mixed = [Record(at, NOW + at * 100_000, b"" if at % 2 else b"k" * at, bytes(at * 50)) for at in range(100)]
     with monkeypatch.context() as patch:
-        patch.setattr("pybroker.storage.append.validate_and_assign", None)
+        patch.setattr("pybroker.storage.append.validating", None)
         append(log, memoryview(record.build_batch(mixed, codec=codec)))
     for missing in (0, 57, 99):
         mixed[missing] = mixed[missing]._replace(key=None)
@@ -305,7 +305,7 @@ def test_header_only_never_looks_inside(tmp_path: Path, monkeypatch: pytest.Monk
     def looked(*_: Any, **__: Any) -> None:
         raise AssertionError("looked inside")
 
-    monkeypatch.setattr("pybroker.storage.append.validate_and_assign", looked)
+    monkeypatch.setattr("pybroker.storage.append.validating", looked)
     monkeypatch.setattr("pybroker.storage.append.payload_of", looked)
     for codec in Codec:
         for version in (7, V2):

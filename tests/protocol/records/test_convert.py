@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 
 from pybroker.protocol.compression import Codec, compress
 from pybroker.protocol.errors import Errors, KafkaError
-from pybroker.protocol.records.convert import Validated, validate_and_assign
+from pybroker.protocol.records.convert import Validated, validating
 from pybroker.protocol.records.header import LOG_APPEND_TIME, Buffer, check_crc, iter_headers, read_header
 from pybroker.protocol.records.legacy import encode_message, encode_set
 from pybroker.protocol.records.record import EndTxnMarker, Record, build_batch, end_txn_batch, iter_records
 from pybroker.protocol.records.validate import RecordsRejected, TopicRules
+from pybroker.protocol.work import finish
 
 from .recorded import decode_log, recorded
 from .test_record import X, Y, batch_of, raw_record, varint
@@ -23,7 +24,7 @@ def validate(
     buf: Buffer, base_offset: int = 0, *, now: int = 5_000, leader_epoch: int = 0, **rules: object
 ) -> Validated:
     topic = TopicRules("p-0", **rules)  # type: ignore[arg-type]
-    return validate_and_assign(buf, topic, base_offset=base_offset, leader_epoch=leader_epoch, now=now)
+    return finish(validating(buf, topic, base_offset=base_offset, leader_epoch=leader_epoch, now=now))
 
 
 def sample(codec: int = 0, base: int = 0, **more: object) -> bytearray:

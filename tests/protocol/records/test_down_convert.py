@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from pybroker.protocol.compression import Codec
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.records import legacy
-from pybroker.protocol.records.down_convert import CHUNK, STEP, WINDOW, ConversionFailed, DownConversion
+from pybroker.protocol.records.down_convert import CHUNK, WINDOW, ConversionFailed, DownConversion
 from pybroker.protocol.records.header import LOG_APPEND_TIME, BatchHeader, Buffer, iter_headers
 from pybroker.protocol.records.legacy import encode_set
+from pybroker.protocol.records.reading import STEP
 from pybroker.protocol.records.record import EndTxnMarker, Record, build_batch, end_txn_batch
 from pybroker.protocol.work import Work, finish
 

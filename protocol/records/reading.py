@@ -1,0 +1,69 @@
+"""Reading the records of a batch of any magic as work in steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from pybroker.protocol.compression import DEFAULT_LIMIT
+from pybroker.protocol.records import legacy, record
+from pybroker.protocol.records.header import MAGIC_V2, BatchHeader, Buffer, iter_headers
+from pybroker.protocol.records.record import Record
+from pybroker.protocol.work import Work
+
+#: Weight of what may be done between two points of rest: bytes of keys and values, a record counting as RECORD more.
+STEP = 32 << 10
+RECORD = 200
+_HEADERS_A_STEP = 256
+
+
+class Meter:
+    """Says after each record (or batch) whether the work has to rest now. One for all of a piece of work."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = STEP
+
+    def due(self, size: int) -> bool:
+        """`size` bytes more have been read or written."""
+        self._left -= RECORD + size
+        if self._left > 0:
+            return False
+        self._left = STEP
+        return True
+
+    def due_after(self, found: Record) -> bool:
+        """As `due`, for a record."""
+        return self.due(len(found.key or b"") + len(found.value or b""))
+
+
+def headers_of(records: Buffer) -> Work[list[tuple[int, BatchHeader]]]:
+    """(position, header) of every whole batch, as iter_headers tells them."""
+    found, meter = [], Meter()
+    for at, header in iter_headers(records):
+        found.append((at, header))
+        if meter.due(0):
+            yield None
+    return found
+
+
+def reading(
+    batch: Buffer, header: BatchHeader, limit: int = DEFAULT_LIMIT, *, payload: bytes | None = None,
+    check_inner: bool = False,
+) -> Work[Iterator[Record]]:  # fmt: skip
+    """Every record of one batch, with what comes before the first one done in steps. Errors and arguments are those of
+    record.iter_records and legacy.iter_records."""
+    if header.magic >= MAGIC_V2:
+        if payload is None:
+            payload = yield partial(record.payload_of, batch, header, limit)
+        return record.iter_records(batch, header, limit, payload=payload)
+    if not header.codec:
+        return legacy.iter_records(batch, header, limit)
+    inner: bytes = yield partial(legacy.inner_set, batch, header, limit)
+    last = None
+    for number, (_, message) in enumerate(legacy.inner_headers(inner)):
+        last = message.base_offset
+        if number % _HEADERS_A_STEP == 0:
+            yield None
+    return legacy.inner_records(inner, header, last, check_inner=check_inner)

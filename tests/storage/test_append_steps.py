@@ -1,0 +1,179 @@
+"""Appends that take long to check or convert: in steps, in order, and gone without a trace where they must not be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.protocol.compression import Codec
+from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.records import record
+from pybroker.protocol.records.header import iter_headers, read_header
+from pybroker.protocol.records.legacy import encode_set
+from pybroker.protocol.records.reading import STEP, Meter
+from pybroker.protocol.records.record import Record
+from pybroker.protocol.work import Workshop
+from pybroker.storage.append import preparing
+from pybroker.storage.log import AppendInfo, Log
+from tests.storage.logs import NOW, batch, host, make_log
+from tests.storage.test_log_mover import everything
+
+COUNT = 2000
+
+
+@asynccontextmanager
+async def workshop_log(folder: Path, **settings: Any) -> AsyncIterator[Log]:
+    """A log whose host has a workshop."""
+    at = host()
+    threads = ThreadPoolExecutor(2)
+    at.workshop = Workshop(threads)
+    try:
+        yield make_log(folder, at=at, **settings)
+    finally:
+        threads.shutdown()
+
+
+def messages(magic: int, codec: int = 0, count: int = COUNT) -> memoryview:
+    """What an old producer sends."""
+    records = [Record(at, NOW, b"k%d" % at, b"v" * 50) for at in range(count)]
+    return memoryview(encode_set(records, magic=magic, codec=codec))
+
+
+def produce(log: Log, records: memoryview, version: int = 2) -> AppendInfo | asyncio.Future[AppendInfo]:
+    info = log.append_as_leader(records, 0, version=version)
+    return info if isinstance(info, AppendInfo) else asyncio.ensure_future(info)
+
+
+def values(log: Log) -> list[int]:
+    """Offsets of all records."""
+    data = everything(log)
+    return [each.offset for at, header in iter_headers(data) for each in record.iter_records(data[at:], header)]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+@pytest.mark.parametrize("magic", [0, 1])
+async def test_what_is_sent_behind_comes_behind(tmp_path: Path, magic: int, codec: int) -> None:
+    async with workshop_log(tmp_path) as log:
+        long = produce(log, messages(magic, codec))
+        quick = produce(log, batch(3), version=9)
+        again = produce(log, messages(magic, codec, 10))
+        assert not isinstance(long, AppendInfo) and not isinstance(quick, AppendInfo)
+        assert log.log_end_offset == 0
+        infos = await asyncio.gather(long, quick, again)  # type: ignore[arg-type]
+        assert [info.first_offset for info in infos] == [0, COUNT, COUNT + 3]
+        assert log.queue is None
+        assert isinstance(produce(log, batch(), version=9), AppendInfo)
+        assert values(log) == list(range(COUNT + 14))
+
+
+QUICK: list[tuple[dict[str, Any], Callable[[], memoryview], int]] = [
+    ({}, lambda: batch(5000, size=100), 9),  # its header is all that is looked at
+    ({}, lambda: messages(1, 0, 20), 2),
+    ({"cleanup_policy": "compact"}, lambda: batch(20, key=b"k"), 9),
+    ({"compression_type": "gzip"}, lambda: batch(20), 9),
+]
+LONG: list[tuple[dict[str, Any], Callable[[], memoryview], int]] = [
+    ({"cleanup_policy": "compact"}, lambda: batch(500, key=b"k"), 9),
+    ({"cleanup_policy": "compact"}, lambda: batch(1, key=b"k", codec=Codec.ZSTD), 9),
+    ({"compression_type": "gzip"}, lambda: batch(500), 9),
+    ({"validate_records": True}, lambda: batch(500), 9),
+    ({"message_timestamp_before_max_ms": 1000}, lambda: batch(500), 9),
+    ({}, lambda: messages(1, Codec.GZIP, 1), 2),
+    ({}, lambda: messages(0, 0, COUNT), 0),
+]
+
+
+@pytest.mark.parametrize(("settings", "records", "version"), QUICK)
+async def test_what_is_quick_is_done_at_once(
+    tmp_path: Path, settings: dict[str, Any], records: Callable[[], memoryview], version: int
+) -> None:
+    async with workshop_log(tmp_path, **settings) as log:
+        assert isinstance(produce(log, records(), version), AppendInfo)
+
+
+@pytest.mark.parametrize(("settings", "records", "version"), LONG)
+async def test_what_takes_long_is_done_in_steps_and_alike(
+    tmp_path: Path, settings: dict[str, Any], records: Callable[[], memoryview], version: int
+) -> None:
+    async with workshop_log(tmp_path, **settings) as log:
+        waiting = produce(log, records(), version)
+        assert not isinstance(waiting, AppendInfo)
+        await waiting
+        at_once = make_log(tmp_path / "other", **settings)  # its host has no workshop
+        assert isinstance(produce(at_once, records(), version), AppendInfo)
+        assert everything(log) == everything(at_once)
+
+
+async def test_a_refusal_changes_nothing_for_those_behind(tmp_path: Path) -> None:
+    async with workshop_log(tmp_path, cleanup_policy="compact") as log:
+        bad = produce(log, batch(500), version=9)  # without keys
+        good = produce(log, batch(500, key=b"k"), version=9)
+        assert not isinstance(bad, AppendInfo) and not isinstance(good, AppendInfo)
+        with pytest.raises(KafkaError) as caught:
+            await bad
+        assert caught.value.code == Errors.INVALID_RECORD
+        assert (await good).first_offset == 0
+
+
+async def test_a_log_that_is_let_go_of_meanwhile_has_got_nothing(tmp_path: Path) -> None:
+    async with workshop_log(tmp_path) as log:
+        under_way = produce(log, messages(1))
+        waiting = produce(log, messages(1))
+        assert not isinstance(under_way, AppendInfo) and not isinstance(waiting, AppendInfo)
+        await asyncio.sleep(0)  # the first has begun
+        log.release()
+        for each in (under_way, waiting):
+            with pytest.raises(KafkaError) as caught:
+                await each
+            assert caught.value.code == Errors.KAFKA_STORAGE_ERROR
+        assert log.log_end_offset == 0
+
+
+async def test_a_change_of_leadership_has_its_turn(tmp_path: Path) -> None:
+    async with workshop_log(tmp_path) as log:
+        under_way = produce(log, messages(1))
+        waiting = produce(log, messages(1))
+        assert not isinstance(under_way, AppendInfo) and not isinstance(waiting, AppendInfo)
+        assert log.queue is not None
+        await asyncio.sleep(0)
+        async with log.queue.turn(refusing=Errors.NOT_LEADER_OR_FOLLOWER):
+            assert under_way.done()
+            assert log.log_end_offset == COUNT
+        with pytest.raises(KafkaError) as caught:
+            await waiting
+        assert caught.value.code == Errors.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize(("settings", "records", "version"), LONG)
+def test_steps_are_bounded(
+    tmp_path: Path, settings: dict[str, Any], records: Callable[[], memoryview], version: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Records read and built between two points of rest, counted as Meter counts them."""
+    in_step = most = 0
+
+    count = Meter.due_after
+
+    def counted(meter: Meter, found: Record) -> bool:
+        nonlocal in_step, most
+        in_step += 200 + len(found.key or b"") + len(found.value or b"")
+        most = max(most, in_step)
+        return count(meter, found)
+
+    monkeypatch.setattr(Meter, "due_after", counted)
+    log = make_log(tmp_path, **settings)
+    work = preparing(records(), log.rules, version=version, now_ms=NOW, from_client=True)
+    outcome, steps = None, 0
+    with pytest.raises(StopIteration) as done:
+        while True:
+            call = work.send(outcome)
+            outcome, in_step, steps = None if call is None else call(), 0, steps + 1
+    built, header = done.value.value
+    assert read_header(built) == header
+    assert most <= 2 * STEP  # the end of one pass over them and the beginning of the next
