@@ -32,7 +32,6 @@ CLASSES = {
     "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "ReassignPartitionsCommand": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "LeaderElectionCommand": "org.apache.kafka.tools.LeaderElectionCommand",
-    "ReplicaVerificationTool": "org.apache.kafka.tools.ReplicaVerificationTool",
 }
 MOVED = {("3.9.2", "BrokerApiVersionsCommand"): "kafka.admin.BrokerApiVersionsCommand"}
 POM = """<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId><artifactId>tools</artifactId>
