@@ -86,22 +86,27 @@ class FetchSession:
 
     def update(self, request: FetchRequest, name_of: NameOf) -> None:
         """Take over the partitions that an incremental request adds, changes and forgets."""
-        for ask in asks_of(request, self.by_id, name_of):
-            known = self.asks.get(_key(ask))
-            if known is None:
-                known = self.asks[_key(ask)] = ask
-            else:
-                known.copy_from(ask)
-            self.ready[known] = None
-        for topic in request.forgotten_topics_data:
-            name = (name_of(topic.topic_id) or "") if self.by_id else topic.topic
-            for index in topic.partitions:
-                topic_id = topic.topic_id if self.by_id else ZERO_UUID
-                gone = self.asks.pop((name if not self.by_id else "", topic_id, index), None)
+        by_id = self.by_id
+        for topic in request.topics:
+            name = (name_of(topic.topic_id) or "") if by_id else topic.topic
+            topic_id = topic.topic_id if by_id else ZERO_UUID
+            for wanted in topic.partitions:
+                key = ("" if by_id else name, topic_id, wanted.partition)
+                known = self.asks.get(key)
+                if known is None:
+                    known = self.asks[key] = Ask(name, topic_id, wanted)
+                else:
+                    known.take(name, wanted)
+                self.ready[known] = None
+        for forgotten in request.forgotten_topics_data:
+            name = "" if by_id else forgotten.topic
+            topic_id = forgotten.topic_id if by_id else ZERO_UUID
+            for index in forgotten.partitions:
+                gone = self.asks.pop((name, topic_id, index), None)
                 if gone is not None:
                     gone.unwatch()
                     self.ready.pop(gone, None)
-        if self.by_id:
+        if by_id:
             for ask in self.ready:
                 ask.topic = ask.topic or name_of(ask.topic_id) or ""
 

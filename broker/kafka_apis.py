@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pybroker.broker.context import CloseConnection, EncodedResponse, RequestContext
 from pybroker.protocol import codec
 from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.later import Later
 
 if TYPE_CHECKING:
     from pybroker.broker.network.connection import Connection
@@ -207,15 +208,20 @@ class PendingAnswer:
         self.kept_bytes = 0  # of the receive buffer that went with this request
         self._apis = apis
         self._returned_at = perf_counter_ns()
-        self._future: asyncio.Future[Any] = asyncio.ensure_future(response)
+        self._future: Later[Any] | asyncio.Future[Any] = (
+            response if isinstance(response, Later) else asyncio.ensure_future(response)
+        )
         self._on_ready: Callable[[PendingAnswer], None] | None = None
 
     def begin(self, on_ready: Callable[[PendingAnswer], None]) -> None:
         """Have `on_ready` called, on the loop, when the answer is there."""
         self._on_ready = on_ready
-        self._future.add_done_callback(self._finished)
+        if isinstance(self._future, Later):
+            self._future.then(self._finished)
+        else:
+            self._future.add_done_callback(self._finished)
 
-    def _finished(self, future: asyncio.Future[Any]) -> None:
+    def _finished(self, future: Later[Any] | asyncio.Future[Any]) -> None:
         started = perf_counter_ns()
         metrics = self.served.metrics
         metrics.remote_ns[(started - self._returned_at).bit_length()] += 1
@@ -295,7 +301,7 @@ class KafkaApis:
         metrics.local_ns[(perf_counter_ns() - started).bit_length()] += 1
         return parts
 
-    def finish(self, pending: PendingAnswer, future: asyncio.Future[Any]) -> list[Any] | None:
+    def finish(self, pending: PendingAnswer, future: Later[Any] | asyncio.Future[Any]) -> list[Any] | None:
         """The parts of the answer that a finished awaitable stands for. Raises CloseConnection."""
         context, served = pending.context, pending.served
         try:

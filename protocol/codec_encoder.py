@@ -97,7 +97,8 @@ class _Writer:
             else:
                 self.variable(depth + 1, cls, declared, value, blob)
             self.line(depth + 1, f"{tags}.append(({declared.tag}, {blob}))")
-        self.line(depth, f"put_tags({out}, {tags})")
+        self.line(depth, f"if {tags}: put_tags({out}, {tags})")
+        self.line(depth, f"else: {out}.append(0)")
 
     def tagged_struct(self, depth: int, cls: type[Struct], declared: Field, value: str, out: str) -> None:
         """A tagged struct that may be null says so with 0, not with -1 as elsewhere."""

@@ -160,11 +160,8 @@ class Struct(metaclass=_Declared):
         self.__init__(**values)  # type: ignore[misc]
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(getattr(self, f.name) == getattr(other, f.name) for f in self.FIELDS) and (
-            (self.unknown_tags or []) == (other.unknown_tags or [])
-        )
+        _compile_eq(type(self))
+        return self.__eq__(other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -191,6 +188,18 @@ def resolve(cls: type[Struct], type_name: str) -> type[Struct]:
 def default_factory(cls: type[Struct], declared: Field) -> Callable[[], Any]:
     """What makes the default of a field whose default is an object of its own."""
     return list if declared.element is not None else resolve(cls, declared.type_text)
+
+
+def _compile_eq(cls: type[Struct]) -> None:
+    """Give `cls` the __eq__ that compares its fields: encoders ask it of every tagged struct."""
+    same = "".join(f" and self.{declared.name} == other.{declared.name}" for declared in cls.FIELDS)
+    source = f"""def __eq__(self, other):
+    if type(other) is not type(self): return NotImplemented
+    return (self.unknown_tags or []) == (other.unknown_tags or []){same}
+"""
+    scope: dict[str, Any] = {}
+    exec(source, scope)
+    cls.__eq__ = scope["__eq__"]  # type: ignore[method-assign]
 
 
 def _compile_init(cls: type[Struct]) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.later import Later
 from pybroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
 from pybroker.protocol.timer import Timer, TimerTask
 from pybroker.protocol.uuids import ZERO_UUID
@@ -64,14 +65,14 @@ class Ask:
         self.last_fetched_epoch = wanted.last_fetched_epoch
         self.log_start_offset = wanted.log_start_offset
 
-    def copy_from(self, other: Ask) -> None:
+    def take(self, topic: str, wanted: FetchPartition) -> None:
         """Take over what a further request of the session says of the same partition."""
-        self.topic = other.topic or self.topic
-        self.offset = other.offset
-        self.max_bytes = other.max_bytes
-        self.leader_epoch = other.leader_epoch
-        self.last_fetched_epoch = other.last_fetched_epoch
-        self.log_start_offset = other.log_start_offset
+        self.topic = topic or self.topic
+        self.offset = wanted.fetch_offset
+        self.max_bytes = wanted.partition_max_bytes
+        self.leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+        self.log_start_offset = wanted.log_start_offset
 
     def watch(self, partition: Partition, owner: Ready) -> None:
         """Hear of the partition's moves until `unwatch`."""
@@ -98,8 +99,8 @@ class FetchParameters:
     """What a Fetch says once for all its partitions."""
 
     __slots__ = (
-        "any_replica", "hard_limit", "isolation", "max_bytes", "max_wait_ms", "min_bytes", "rack", "replica_id",
-        "with_epochs",
+        "any_replica", "hard_limit", "is_follower", "is_new", "isolation", "max_bytes", "max_wait_ms", "min_bytes",
+        "rack", "replica_id", "with_epochs",
     )  # fmt: skip
 
     def __init__(
@@ -115,10 +116,8 @@ class FetchParameters:
         self.with_epochs = with_epochs  # Fetch 12+: answer a diverging epoch
         self.any_replica = any_replica  # Fetch 11+: consumers may read from followers
         self.rack = rack  # the consumer's client.rack, "" for none
-
-    @property
-    def is_follower(self) -> bool:
-        return self.replica_id >= 0
+        self.is_follower = replica_id >= 0
+        self.is_new = True  # not read yet: the offsets say how far a follower is now
 
     def visible_end(self, log: Log) -> int:
         """How far this fetch may see: a follower the whole log, a consumer what is replicated, or decided too."""
@@ -174,7 +173,7 @@ class PartitionReader:
         """Read every ask within the request's limits (KIP-74). WouldBlock where a read isn't in the page cache."""
         result = Round()
         left = parameters.max_bytes
-        if parameters.is_follower:
+        if parameters.is_follower and parameters.is_new:
             self._last_fetch_ms[parameters.replica_id] = self._now_ms()
         try:
             for ask in asks:
@@ -191,6 +190,7 @@ class PartitionReader:
         except WouldBlock:
             result.release()
             raise
+        parameters.is_new = False
         return result
 
     def _read_one(
@@ -244,9 +244,12 @@ class PartitionReader:
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=epoch_end)
                 return data
         if parameters.is_follower and start <= ask.offset <= end:
-            # Only now: a follower whose log is another one has not got what its offset claims.
-            partition.record_follower_fetch(parameters.replica_id, ask.offset, ask.log_start_offset, self._now_ms())
-            data.high_watermark, data.last_stable_offset = log.high_watermark, log.last_stable_offset
+            if parameters.is_new:
+                # Only now: a follower whose log is another one has not got what its offset claims.
+                partition.record_follower_fetch(
+                    parameters.replica_id, ask.offset, ask.log_start_offset, self._now_ms()
+                )
+                data.high_watermark, data.last_stable_offset = log.high_watermark, log.last_stable_offset
             if self._holds_back(partition, parameters.replica_id):
                 ask.held_back = True
                 return data
@@ -277,13 +280,14 @@ class WaitingFetch:
     `result` is resolved with the Round to answer with, or with the WouldBlock that `reread`, which reads again, raised.
     """
 
-    __slots__ = ("_bytes", "_min_bytes", "_parameters", "_reread", "_task", "_woken", "result")
+    __slots__ = ("_bytes", "_loop", "_min_bytes", "_parameters", "_reread", "_task", "_woken", "result")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, timer: Timer, first: Round, parameters: FetchParameters,
         reread: Callable[[], Round],
     ) -> None:  # fmt: skip
-        self.result: asyncio.Future[Any] = loop.create_future()
+        self.result: Later[Round | WouldBlock] = Later()
+        self._loop = loop
         self._bytes = first.bytes
         self._min_bytes = parameters.min_bytes
         self._parameters = parameters
@@ -312,7 +316,7 @@ class WaitingFetch:
         # Not in the appender's own call: several appends of one wake-up of the loop make one answer.
         if not self._woken and not self.result.done():
             self._woken = True
-            self.result.get_loop().call_soon(self._retry)
+            self._loop.call_soon(self._retry)
 
     def _retry(self) -> None:
         self._woken = False
@@ -340,8 +344,3 @@ class WaitingFetch:
     def _finish(self, outcome: Round | WouldBlock) -> None:
         self._task.cancel()
         self.result.set_result(outcome)
-
-    def cancel(self) -> None:
-        """Nobody waits for the answer any more."""
-        self._task.cancel()
-        self.result.cancel()

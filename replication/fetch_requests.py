@@ -112,15 +112,16 @@ class FetchRequests:
             session_id=self._session_id,
             session_epoch=self._epoch,
             topics=self._topics([(key, self._wanted[key]) for key in self._news]),
-            forgotten_topics_data=[
-                ForgottenTopic(topic=topic, topic_id=topic_id, partitions=[index for _, _, index in keys])
-                for (topic, topic_id), keys in groupby(sorted(self._gone), lambda key: key[:2])
-            ],
         )
         self._told.update(self._news)
-        self._told -= self._gone
         self._news.clear()
-        self._gone.clear()
+        if self._gone:
+            request.forgotten_topics_data = [
+                ForgottenTopic(topic=topic, topic_id=topic_id, partitions=[index for _, _, index in keys])
+                for (topic, topic_id), keys in groupby(sorted(self._gone), lambda key: key[:2])
+            ]
+            self._told -= self._gone
+            self._gone.clear()
         return request
 
     def _topics(self, news: list[tuple[Key, Wanted]]) -> list[FetchTopic]:

@@ -41,9 +41,6 @@ BEHIND = frozenset({
 Connect = Callable[[int, str], BrokerConnection | None]
 
 
-#: States of partitions that no Fetch asks for, but that come back.
-NOT_FETCHING = (State.TRUNCATING, State.WRITING, State.LOCATING, State.BACKING_OFF)
-
 _Rows = dict[Followed, None]
 _Handler = Callable[[Any], None]
 
@@ -74,7 +71,14 @@ class LeaderFetcher:
         self._followed: dict[TopicPartition, Followed] = {}
         self._by_key: dict[tuple[str | bytes, int], Followed] = {}  # by name, and by topic id, and index
         self._due: _Rows = {}  # something has happened to them since the last round
-        self._in: dict[State, _Rows] = {state: {} for state in NOT_FETCHING}
+        self._truncating: _Rows = {}
+        self._writing: _Rows = {}
+        self._locating: _Rows = {}
+        self._pausing: _Rows = {}
+        self._in = {
+            State.TRUNCATING: self._truncating, State.WRITING: self._writing, State.LOCATING: self._locating,
+            State.BACKING_OFF: self._pausing,
+        }  # no Fetch asks for these, but they come back
         self._held_back: _Rows = {}  # they could be fetched, but for the throttle
         self._busy = False  # a question is out, or its answer is being dealt with
         self._next: asyncio.Handle | None = None  # the next round, where none is under way
@@ -151,14 +155,14 @@ class LeaderFetcher:
     def _prepare(self) -> None:
         """Go on with every partition as far as that needs nobody else, and sort them by what it needs then."""
         now = self._clock.monotonic_ms()
-        pausing = self._in[State.BACKING_OFF]
-        if pausing:
-            over = [row for row in pausing if row.follower.retry_ms <= now]
+        if self._pausing:
+            over = [row for row in self._pausing if row.follower.retry_ms <= now]
             for row in over:
-                del pausing[row]
+                del self._pausing[row]
             self._due.update(dict.fromkeys(over))
-        self._due.update(self._held_back)
-        self._held_back.clear()
+        if self._held_back:
+            self._due.update(self._held_back)
+            self._held_back.clear()
         throttled = self._quota is not None and self._quota.exceeded
         if throttled:  # it holds for those too that the leader has been asked for already
             self._due.update(dict.fromkeys(filter(self._holds_back, self._followed.values())))
@@ -208,7 +212,7 @@ class LeaderFetcher:
             self._disconnect()
             return
         now = self._clock.monotonic_ms()
-        waits = [row.follower.retry_ms - now for row in self._in[State.BACKING_OFF]]
+        waits = [row.follower.retry_ms - now for row in self._pausing]
         if self._held_back:
             waits.append(self._settings.backoff_ms)
         if waits:
@@ -238,10 +242,10 @@ class LeaderFetcher:
         if requests.wants_any or requests.in_session:
             then = self._fetched if requests.wants_any else self._session_ended
             request = requests.build()
-            if self._in[State.WRITING]:
+            if self._writing:
                 request.max_wait_ms = min(request.max_wait_ms, WAIT_BESIDE_WRITES_MS)
             self._ask(request, requests.version, then)
-        elif self._in[State.TRUNCATING] or self._in[State.LOCATING]:
+        elif self._truncating or self._locating:
             self._begin_soon()
         else:
             self._rest()
@@ -322,7 +326,7 @@ class LeaderFetcher:
         follower.in_sync = data.high_watermark <= partition.log.log_end_offset
         partition.followed(written)
         self._note(row, before)
-        self._in[State.WRITING].pop(row, None)
+        self._writing.pop(row, None)
         self._due[row] = None
         self._begin_soon()
 
@@ -335,10 +339,10 @@ class LeaderFetcher:
 
     # -- what else is asked -------------------------------------------------------------------------------------
 
-    def _take_all(self, state: State) -> list[Followed]:
-        """Those in a state; they are due after the answer."""
-        rows = list(self._in[state])
-        self._in[state].clear()
+    def _take_all(self, waiting: _Rows) -> list[Followed]:
+        """Those that wait for an answer; they are due after it."""
+        rows = list(waiting)
+        waiting.clear()
         self._due.update(dict.fromkeys(rows))
         return rows
 
@@ -348,10 +352,10 @@ class LeaderFetcher:
 
     def _truncate(self) -> None:
         """OffsetForLeaderEpoch, for leaders whose Fetch does not compare epochs."""
-        rows = self._take_all(State.TRUNCATING)
-        if not rows:
+        if not self._truncating:
             self._locate()
             return
+        rows = self._take_all(self._truncating)
         request = epochs_request(self._settings.broker_id, rows)
         self._ask(request, self._settings.epochs_version, partial(self._truncated, rows))
 
@@ -370,8 +374,8 @@ class LeaderFetcher:
 
     def _locate(self) -> None:
         """ListOffsets, where the leader has no such offset: where its log ends and begins."""
-        rows = self._take_all(State.LOCATING)
-        if rows:
+        if self._locating:
+            rows = self._take_all(self._locating)
             request = offsets_request(self._settings.broker_id, rows, LATEST)
             self._ask(request, self._settings.offsets_version, partial(self._ends_located, rows))
         else:

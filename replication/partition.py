@@ -180,7 +180,9 @@ class Partition:
     def is_committed(self, offset: int) -> bool:
         """Whether everything below `offset` is replicated. Raises NOT_LEADER_OR_FOLLOWER, and
         NOT_ENOUGH_REPLICAS_AFTER_APPEND where it is, but by too few."""
-        leader = self.check_leader()
+        leader = self.leader
+        if leader is None:
+            raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
         if self.log.high_watermark < offset:
             return False
         if len(leader.isr) < self.effective_min_isr:

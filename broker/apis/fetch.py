@@ -24,6 +24,7 @@ from pybroker.broker.context import CloseConnection
 from pybroker.broker.conversion import ConvertedRecords
 from pybroker.broker.fetch_sessions import FetchSession, SessionlessFetch
 from pybroker.protocol.errors import Errors, KafkaError
+from pybroker.protocol.later import Later
 from pybroker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -90,27 +91,57 @@ def _parameters(services: Services, request: FetchRequest, version: int) -> Fetc
     )
 
 
-async def _wait(
+def _wait(
     context: RequestContext, fetching: Fetching, first: Round, parameters: FetchParameters
-) -> FetchResponse:
+) -> Awaitable[FetchResponse]:
     services: Services = context.services
-
-    def reread() -> Round:
-        return services.partition_reader.read(fetching.to_read(), parameters, fetching)
-
-    waiting = WaitingFetch(asyncio.get_running_loop(), services.timer, first, parameters, reread)
+    parked = _Parked(context, fetching, parameters)
+    waiting = WaitingFetch(asyncio.get_running_loop(), services.timer, first, parameters, parked.read)
     fetching.waiting = waiting
-    for ask in fetching.to_read():  # a partition that moved before this task ran had nobody to tell
-        waiting.progress(ask)
-    try:
-        outcome = await waiting.result
-    except asyncio.CancelledError:
-        waiting.cancel()
-        fetching.done()
-        raise
-    if isinstance(outcome, WouldBlock):
-        return await _read_cold(context, fetching, parameters, outcome)
-    return await _answer_later(context, fetching, outcome)
+    waiting.result.then(parked.read_again)
+    return parked.answer
+
+
+class _Parked:
+    """A Fetch that waits for more. It is answered in the call that finds enough, which a follower waits for."""
+
+    __slots__ = ("_context", "_fetching", "_parameters", "answer")
+
+    def __init__(self, context: RequestContext, fetching: Fetching, parameters: FetchParameters) -> None:
+        self.answer: Later[FetchResponse] = Later()
+        self._context = context
+        self._fetching = fetching
+        self._parameters = parameters
+
+    def read(self) -> Round:
+        reader = self._context.services.partition_reader
+        return reader.read(self._fetching.to_read(), self._parameters, self._fetching)
+
+    def read_again(self, found: Later[Round | WouldBlock]) -> None:
+        try:
+            outcome = found.result()
+            if isinstance(outcome, WouldBlock):
+                self._answer_later(_read_cold(self._context, self._fetching, self._parameters, outcome))
+                return
+            answer = _answer(self._context, self._fetching, outcome)
+            if not isinstance(answer, FetchResponse):
+                self._answer_later(answer)
+                return
+        except Exception as error:
+            self.answer.set_exception(error)
+            return
+        self.answer.set_result(answer)
+
+    def _answer_later(self, coming: Awaitable[FetchResponse]) -> None:
+        asyncio.ensure_future(coming).add_done_callback(self._came)
+
+    def _came(self, done: asyncio.Future[FetchResponse]) -> None:
+        if done.cancelled():
+            self.answer.set_exception(CloseConnection("FETCH was given up"))
+        elif error := done.exception():
+            self.answer.set_exception(error)  # type: ignore[arg-type]
+        else:
+            self.answer.set_result(done.result())
 
 
 async def _read_cold(

@@ -34,7 +34,7 @@ from pybroker.protocol.messages.produce import (
 )
 from pybroker.protocol.records.header import ATTRIBUTES_AT, MAGIC_AT, MAGIC_V2, TRANSACTIONAL_FLAG, read_header
 from pybroker.replication.manager import ReplicaManager
-from pybroker.replication.produce import CommitWait
+from pybroker.replication.produce import CommitWait, ProduceWait
 from pybroker.storage.append import InvalidProduce, RecordsRejected
 from pybroker.storage.log import AppendInfo
 
@@ -79,6 +79,9 @@ def handle(
     if unknown:
         response.responses += unknown
     if waiting:
+        appended = [(row, partition, what) for row, partition, what in waiting if isinstance(what, int)]
+        if len(appended) == len(waiting):
+            return ProduceWait(response, appended, _fail, context.services.timer, request.timeout_ms).result
         return _finish(context, request, response, waiting)
     if acks == 0:
         _close_on_error(response)
@@ -212,9 +215,14 @@ async def _settle(
         if request.acks == -1:
             await CommitWait(partition, committed, context.services.timer, request.timeout_ms).done()
     except KafkaError as error:
-        failed = _failed(partition, row.index, error)
-        for declared in failed.FIELDS:
-            setattr(row, declared.name, getattr(failed, declared.name))
+        _fail(row, partition, error)
+
+
+def _fail(row: PartitionProduceResponse, partition: Partition, error: KafkaError) -> None:
+    """Make the row say so."""
+    failed = _failed(partition, row.index, error)
+    for declared in failed.FIELDS:
+        setattr(row, declared.name, getattr(failed, declared.name))
 
 
 def _close_on_error(response: ProduceResponse) -> None:
