@@ -16,6 +16,7 @@ conversion and verification make it wait.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ from pybroker.storage.log import AppendInfo
 if TYPE_CHECKING:
     from pybroker.broker.context import RequestContext
     from pybroker.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
 
 # Refusals before the batch reached the log: their answer carries no log start offset.
 WITHOUT_LOG_START = frozenset({
@@ -157,6 +160,8 @@ def _check_transaction(request: ProduceRequest, partition: Partition, records: m
 
 
 def _failed(partition: Partition | None, index: int, error: KafkaError) -> PartitionProduceResponse:
+    for why in getattr(error, "__notes__", ()):  # Kafka tells clients the code only
+        logger.info("%s refuses a batch, %s: %s", partition, error.code.name, why)
     row = PartitionProduceResponse(
         index=index, error_code=error.code, base_offset=-1, error_message=error.message
     )

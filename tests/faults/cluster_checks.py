@@ -67,7 +67,7 @@ def eventually(check: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
     while True:
         try:
             return check(*args, **options)
-        except (AssertionError, FileNotFoundError):
+        except (AssertionError, FileNotFoundError, KeyError):
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
@@ -101,7 +101,7 @@ def records_of(directory: Path) -> Iterator[Record]:
 def check_plain(cluster: Cluster, traffic: Traffic, at: At) -> int:
     """Equal bytes on all replicas; each acknowledged record where it was said to be; each producer's numbers in order
     without gaps or repeats; what the group saw is what is there. The end of the log."""
-    leader, _, replicas, _ = cluster.partitions()[at]
+    leader, _, replicas, _ = cluster.partition(at)
     with cluster.client(leader) as client:
         start, end = client.end_offset(*at, timestamp=-2), client.end_offset(*at)
     held = {each: list(batches(place(cluster.nodes[each], at), start)) for each in replicas}
@@ -157,7 +157,7 @@ def check_compacted(cluster: Cluster, traffic: Traffic, at: At) -> None:
     """Every replica holds each key's last value, and no offset is said to hold two."""
     (sender,) = (each for each in traffic.producers if isinstance(each, Sender) and at[0] in each.counts)
     everywhere: dict[int, tuple[bytes, bytes | None]] = {}
-    for each in cluster.partitions()[at][2]:
+    for each in cluster.partition(at)[2]:
         last: dict[bytes, bytes | None] = {}
         for record in records_of(place(cluster.nodes[each], at)):
             assert record.key is not None

@@ -160,13 +160,14 @@ class Cluster:
         host, port = self.nodes[broker_id].address.rsplit(":", 1)
         return WireClient(host, int(port), timeout=timeout)
 
-    def metadata(self, broker_id: int | None = None) -> Answer | None:
-        """What one of them says, or the first that answers; None while none does."""
+    def metadata(self, broker_id: int | None = None, topic: str | None = None) -> Answer | None:
+        """What one of them says of all topics or one, or the first that answers; None while none does."""
+        topics = None if topic is None else [{"TopicId": bytes(16), "Name": topic}]
         asked = [node.broker_id for node in self.serving()] if broker_id is None else [broker_id]
         for each in asked:
             try:
                 with self.client(each) as client:
-                    return client.call("Metadata", 12, {"Topics": None, "AllowAutoTopicCreation": False})
+                    return client.call("Metadata", 12, {"Topics": topics, "AllowAutoTopicCreation": False})
             except (Closed, OSError):
                 continue
         return None
@@ -203,6 +204,11 @@ class Cluster:
         """Every partition as one broker (or some broker) knows it; empty while none answers."""
         answer = self.metadata(broker_id)
         return {} if answer is None else states_of(answer)
+
+    def partition(self, at: tuple[str, int]) -> PartitionState:
+        """KeyError while nobody answers or knows it."""
+        answer = self.metadata(topic=at[0])
+        return states_of(answer or {"Topics": []})[at]
 
     def wait_for_leaders(self) -> None:
         """Every partition is led by a broker that serves."""
