@@ -211,12 +211,14 @@ class Cluster:
         return states_of(answer or {"Topics": []})[at]
 
     def wait_for_leaders(self) -> None:
-        """Every partition is led by a broker that serves."""
+        """Every partition with a replica in sync that serves is led by such a one."""
 
         def led() -> bool:
             serving = {node.broker_id for node in self.serving()}
             states = self.partitions()
-            return bool(states) and all(state[0] in serving for state in states.values())
+            return bool(states) and all(
+                leader in serving or serving.isdisjoint(isr) for leader, _, _, isr in states.values()
+            )
 
         wait_until(led, SETTLING_S, "a leader for every partition")
 
