@@ -274,7 +274,13 @@ def add_partitions(scene: Scene) -> None:
     scene.cluster.call(
         "CreatePartitions", 1, request, lambda answer: int(answer["Results"][0]["ErrorCode"]), INVALID_PARTITIONS
     )
-    wait_until(lambda: (GROWING, count - 1) in scene.cluster.partitions(), SETTLING_S, "the new partition")
+    for node in scene.cluster.serving():
+        wait_until(
+            lambda node=node: (GROWING, count - 1) in scene.cluster.partitions(node.broker_id),
+            SETTLING_S,
+            "the new partition",
+        )
+    scene.traffic.partitions_added()
     for producer in scene.traffic.producers:
         if isinstance(producer, Sender) and GROWING in producer.counts:
             producer.counts[GROWING] = count

@@ -195,6 +195,7 @@ class Member:
     def __init__(self, name: str, cluster: Cluster, group: str, topics: Sequence[str], seen: Seen) -> None:
         self.name, self._topics, self._seen = name, list(topics), seen
         self.failures: list[str] = []
+        self.join_again = False
         self._consumer = Consumer({
             "bootstrap.servers": cluster.bootstrap, "group.id": group, "auto.offset.reset": "earliest",
             "session.timeout.ms": 10000, "heartbeat.interval.ms": 1000, "enable.auto.commit": False,
@@ -206,6 +207,9 @@ class Member:
         self._consumer.subscribe(self._topics)
         committed_at = time.monotonic()
         while not stop():
+            if self.join_again:
+                self.join_again = False
+                self._consumer.subscribe(self._topics)
             for message in self._consumer.consume(500, 0.1):
                 topic, partition, offset = message.topic(), message.partition(), message.offset()
                 if message.error() is None and topic is not None and partition is not None and offset is not None:
@@ -293,6 +297,11 @@ class Traffic:
     def check(self) -> None:
         failures = [failure for client in self.clients for failure in client.failures]
         assert not failures, failures[:5]
+
+    def partitions_added(self) -> None:
+        """All brokers know of them. The group's leader may have asked one that did not, and does not ask again."""
+        for member in self.members:
+            member.join_again = True
 
     def wait_for_progress(self, more: int = 5) -> None:
         """Every producer has so many more acknowledged."""
