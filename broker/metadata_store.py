@@ -23,7 +23,7 @@ async def open_store(config: BrokerConfig, directories: list[Path]) -> MetadataS
     from pybroker.broker.zookeeper_settings import zookeeper_settings
     from pybroker.controller.zookeeper_store import ZooKeeperStore
 
-    logger.warning("Clusters under ZooKeeper are young, and not yet tried beside Apache Kafka's brokers: see README.md")
+    logger.warning("Clusters under ZooKeeper are young: see README.md")
     return await ZooKeeperStore.connect(zookeeper_settings(config))
 
 

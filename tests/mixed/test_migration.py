@@ -17,7 +17,7 @@ from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import ROOT, broker_environment, free_port, wait_until
@@ -242,6 +242,21 @@ def replicas(bootstrap: str) -> dict[str, set[int]]:
     return {name: {each for one in topic.partitions.values() for each in one.replicas} for name, topic in found.items()}
 
 
+def everything(bootstrap: str) -> list[int]:
+    """All records there are now."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
+    every = [TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)]
+    count = sum(consumer.get_watermark_offsets(each, 20)[1] for each in every)
+    consumer.assign(every)
+    found: list[int] = []
+    deadline = time.monotonic() + 60
+    while len(found) < count and time.monotonic() < deadline:
+        found += [int(message.value() or b"-1") for message in consumer.consume(1000, 0.5) if not message.error()]
+    consumer.close()
+    assert len(found) >= count
+    return found
+
+
 def test_the_guide(machines: Machines, long_run: bool, record_property: Any) -> None:
     if not long_run:
         pytest.skip("with --long")
@@ -264,8 +279,10 @@ def test_the_guide(machines: Machines, long_run: bool, record_property: Any) -> 
                     assert "Traceback" not in machines.log_of(broker_id)
         assert all(each <= set(OLD) for each in replicas(machines.bootstrap(*OLD)).values())
     assert not clients.failures
+    written = everything(machines.bootstrap(*OLD))
     assert len(clients.acknowledged) > 1000
     assert clients.acknowledged <= set(clients.read), "a record that was acknowledged is lost"
+    assert sorted(written) == sorted(set(written)) and clients.acknowledged <= set(written)
     for broker_id in NEW:
         assert "Traceback" not in machines.log_of(broker_id)
     for who, (pause, step) in clients.pauses.items():
