@@ -15,11 +15,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tests.support.broker import wait_until
+from tests.support.go import BUILD_SECONDS, need_go
 from tests.support.java import need_java, run_tool, tool_command
 from tests.support.local_cluster import OurCluster
 from tests.support.zookeeper import ZooKeeperServer
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(BUILD_SECONDS + 120)
 
 RELEASE = "3.9.2"
 BROKERS = (1, 2, 3)
@@ -296,3 +297,26 @@ def test_settings_of_brokers_and_topics(cluster: OurCluster) -> None:
     assert configs(cluster, "topic", "set", REPLICAS) == {"follower.replication.throttled.replicas": "*"}
     tool(cluster, "ConfigCommand", "--alter", *topic, "--delete-config", "follower.replication.throttled.replicas")
     assert configs(cluster, "topic", "set", REPLICAS) == {}
+
+
+def test_franz_go_changes_the_cluster(cluster: OurCluster, tmp_path_factory: pytest.TempPathFactory) -> None:
+    program = need_go(tmp_path_factory.mktemp("go"))
+    make_topic(cluster, "go", [[1, 2]], megabytes=1)
+    command = [str(program), "cluster", cluster.bootstrap, "go"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert "not be greater than double the current value 2" in found.pop("fetchers 9")
+    assert found.pop("throttled 0-1").startswith("INVALID_CONFIG")
+    assert found.pop("elected again").startswith("ELECTION_NOT_NEEDED")
+    assert found == {
+        "fetchers 2": "",
+        "fetchers": "2",
+        "throttled 0:1,0:2": "",
+        "replicas": [2, 3],
+        "leader before": 3,
+        "elected": "",
+        "leader": 2,
+        "brokers": 3,
+        "holders": [2, 3],
+    }
