@@ -15,8 +15,9 @@ What becomes of the settings of one resource:
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker.broker import loggers
 from pybroker.config import BrokerConfig
@@ -52,6 +53,36 @@ class Change(NamedTuple):
     name: str
     operation: int
     value: str | None
+
+
+async def alter_each(resources: Sequence[Any], row: type[Any], alter: Callable[[Any], Awaitable[None]]) -> list[Any]:
+    """Change one resource of a request after the other; the rows of its response, each with its own error."""
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    rows = []
+    for each in resources:
+        error: KafkaError | None = None
+        try:
+            if times[each.resource_type, each.resource_name] > 1:
+                raise KafkaError(Errors.INVALID_REQUEST, "Each resource must appear at most once.")
+            await alter(each)
+        except KafkaError as refusal:
+            error = refusal
+        rows.append(_row(each, row, error))
+    return rows
+
+
+def refuse_all(resources: Sequence[Any], row: type[Any], error: KafkaError) -> list[Any]:
+    """The rows of a response to a request that failed as a whole."""
+    return [_row(each, row, error) for each in resources]
+
+
+def _row(resource: Any, row: type[Any], error: KafkaError | None) -> Any:
+    return row(
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
 def check_changes(names: Sequence[str], nulls: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ elected, first metadata known, and only then are connections accepted. A stop ru
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import json
 import logging
@@ -79,12 +80,23 @@ def run(config: BrokerConfig, ready_file: str | None = None) -> int:
     try:
         for warning in config.warnings:
             logger.warning("%s", warning)
+        if ready_file is not None:
+            _check_writable(ready_file)
         return uvloop.run(_run(config, ready_file))
     except (WrongDirectory, RegistrationError, StoreError, OSError) as error:
         logger.error("The broker can't start: %s", error)
         return FAILED
     finally:
         handler.close()
+
+
+def _check_writable(path: str) -> None:
+    """OSError where the file could not be written, before anything else is done."""
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    trial = Path(f"{path}.tmp")
+    trial.touch()
+    trial.unlink()
 
 
 async def _run(config: BrokerConfig, ready_file: str | None) -> int:

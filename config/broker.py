@@ -199,7 +199,7 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> Texts:
-        return self.list("log.dirs") or self.list("log.dir")
+        return self.list("log.dir" if self.get("log.dirs") is None else "log.dirs")
 
     @property
     def protocol_map(self) -> dict[Text, Text]:

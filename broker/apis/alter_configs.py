@@ -9,7 +9,6 @@ What the request does not name goes back to its default. A null value is refused
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from pybroker.broker import config_changes
@@ -30,18 +29,12 @@ _ALTERABLE = frozenset({config_changes.TOPIC, config_changes.BROKER})
 
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """See the module's text."""
-    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    responses = []
-    for resource in request.resources:
-        response = _response(resource)
-        try:
-            if times[resource.resource_type, resource.resource_name] > 1:
-                raise KafkaError(Errors.INVALID_REQUEST, "Each resource must appear at most once.")
-            await _alter(context, resource, request.validate_only)
-        except KafkaError as error:
-            response.error_code, response.error_message = error.code, error.message
-        responses.append(response)
-    return AlterConfigsResponse(responses=responses)
+
+    async def alter(resource: AlterConfigsResource) -> None:
+        await _alter(context, resource, request.validate_only)
+
+    rows = await config_changes.alter_each(request.resources, AlterConfigsResourceResponse, alter)
+    return AlterConfigsResponse(responses=rows)
 
 
 async def _alter(context: RequestContext, resource: AlterConfigsResource, validate_only: bool) -> None:
@@ -56,15 +49,7 @@ async def _alter(context: RequestContext, resource: AlterConfigsResource, valida
     await config_changes.replace(context.services, kind, name, settings, validate_only=validate_only)
 
 
-def _response(resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
-    )
-
-
 def error_response(request: AlterConfigsRequest, error: KafkaError, version: int) -> AlterConfigsResponse:
     """The error at every resource of the request."""
-    responses = [_response(resource) for resource in request.resources]
-    for response in responses:
-        response.error_code, response.error_message = error.code, error.message
-    return AlterConfigsResponse(responses=responses)
+    rows = config_changes.refuse_all(request.resources, AlterConfigsResourceResponse, error)
+    return AlterConfigsResponse(responses=rows)

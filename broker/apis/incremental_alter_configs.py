@@ -11,7 +11,6 @@ the default of all. Loggers: of this broker, nothing is stored. Consumer groups:
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from pybroker.broker import config_changes
@@ -31,18 +30,12 @@ if TYPE_CHECKING:
 
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """See the module's text."""
-    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    responses = []
-    for resource in request.resources:
-        response = _response(resource)
-        try:
-            if times[resource.resource_type, resource.resource_name] > 1:
-                raise KafkaError(Errors.INVALID_REQUEST, "Each resource must appear at most once.")
-            await _alter(context, resource, request.validate_only)
-        except KafkaError as error:
-            response.error_code, response.error_message = error.code, error.message
-        responses.append(response)
-    return IncrementalAlterConfigsResponse(responses=responses)
+
+    async def alter(resource: AlterConfigsResource) -> None:
+        await _alter(context, resource, request.validate_only)
+
+    rows = await config_changes.alter_each(request.resources, AlterConfigsResourceResponse, alter)
+    return IncrementalAlterConfigsResponse(responses=rows)
 
 
 async def _alter(context: RequestContext, resource: AlterConfigsResource, validate_only: bool) -> None:
@@ -75,17 +68,9 @@ def authorize_alter(context: RequestContext, kind: int, name: str) -> None:
         raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def _response(resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
-    )
-
-
 def error_response(
     request: IncrementalAlterConfigsRequest, error: KafkaError, version: int
 ) -> IncrementalAlterConfigsResponse:
     """The error at every resource of the request."""
-    responses = [_response(resource) for resource in request.resources]
-    for response in responses:
-        response.error_code, response.error_message = error.code, error.message
-    return IncrementalAlterConfigsResponse(responses=responses)
+    rows = config_changes.refuse_all(request.resources, AlterConfigsResourceResponse, error)
+    return IncrementalAlterConfigsResponse(responses=rows)

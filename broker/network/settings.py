@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 
 from pybroker.config import BrokerConfig
+from pybroker.config.data_dir import request_memory
 
 
 @dataclass(slots=True)
 class NetworkSettings:
     """Kafka's settings by their names with underscores; every object of this package reads the same one.
 
-    max_queued_bytes is queued.max.request.bytes, or a sixteenth of the machine's memory where that is unlimited (-1).
+    max_queued_bytes is queued.max.request.bytes, or a share of the machine's memory where that is unlimited (-1).
     A socket buffer of -1 is left to the system, which sizes it as it sees fit.
     """
 
@@ -26,7 +26,7 @@ class NetworkSettings:
     max_connections_per_ip_overrides: dict[str, int] = field(default_factory=dict)
     max_connection_creation_rate: int = 2**31 - 1
     queued_max_requests: int = 500
-    max_queued_bytes: int = field(default_factory=lambda: memory_share())
+    max_queued_bytes: int = field(default_factory=request_memory)
     listener_max_connections: dict[str, int] = field(default_factory=dict)  # by listener name
     listener_creation_rate: dict[str, int] = field(default_factory=dict)
     inter_broker_listener: str | None = None
@@ -55,13 +55,7 @@ class NetworkSettings:
         self.listener_creation_rate = _by_listener(config, "max.connection.creation.rate")
         self.inter_broker_listener = config.inter_broker_listener
         queued_bytes = config.int("queued.max.request.bytes")
-        self.max_queued_bytes = queued_bytes if queued_bytes > 0 else memory_share()
-
-
-def memory_share() -> int:
-    """A sixteenth of the machine's memory, between 64 MiB and 1 GiB: what unfinished requests may hold together."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(max(memory // 16, 64 << 20), 1 << 30)
+        self.max_queued_bytes = queued_bytes if queued_bytes > 0 else request_memory()
 
 
 def parse_overrides(text: str) -> dict[str, int]:

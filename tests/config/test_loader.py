@@ -185,6 +185,8 @@ def test_two_ids_that_differ() -> None:
             "Only one of inter.broker.listener.name",
         ),
         (("listeners=",), "There must be at least one listener"),
+        (("log.dirs=",), "At least one log directory must be defined via log.dirs or log.dir."),
+        (("log.dirs= , ",), "At least one log directory must be defined via log.dirs or log.dir."),
         (("listeners=SSL://:1,PLAINTEXT://:2",), "only PLAINTEXT is served yet"),
         (("listeners=foo",), "foo is not of the form NAME://HOST:PORT"),
         (("group.consumer.heartbeat.interval.ms=1",), "must be greater than or equal to"),

@@ -56,6 +56,15 @@ def test_ready_file_and_ready_line(tmp_path: Path) -> None:
             assert answer["ControllerId"] == answer["Brokers"][0]["NodeId"], "the first answer names the controller"
 
 
+@pytest.mark.parametrize("name", ["missing/ready", "folder"])
+def test_a_ready_file_that_cannot_be_written_is_told_at_once(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    file = tmp_path / name
+    assert str(file) in refused(tmp_path, "--ready-file", str(file))
+    assert not (tmp_path / "d").exists()
+    assert [each.name for each in tmp_path.iterdir()] == ["folder"]
+
+
 def test_nothing_is_written_to_the_working_directory(tmp_path: Path) -> None:
     """Data goes to $XDG_DATA_HOME/pybroker, which the broker prints."""
     work, home = tmp_path / "work", tmp_path / "xdg"
