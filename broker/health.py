@@ -1,7 +1,8 @@
-"""Whether this broker is fit to serve, as far as the metadata store can tell: asked in regular intervals.
+"""Whether this broker is fit to serve: registered, by a session that answers, and in sync with all of its replicas.
+Looked at in regular intervals.
 
 It serves on while ZooKeeper can't be reached, as Apache Kafka does; who runs the cluster wants to know all the same.
-Each change is one line in the log.
+Each change is one line in the log. `pybroker health` (`broker/health_command.py`) asks from outside.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from pybroker.broker.metadata_cache import MetadataCache
 from pybroker.controller import paths
 from pybroker.controller.store import MetadataStore, NodeStat, StoreClosed, StoreError
+from pybroker.protocol.pace import Pace
+from pybroker.replication.manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
 
@@ -18,13 +22,23 @@ FIT = ""
 SILENT = "ZooKeeper does not answer"
 GONE = "its node in ZooKeeper is gone"
 FOREIGN = "its node in ZooKeeper belongs to another session"
+BEHIND = "not all of its replicas are in sync"
 
 
 class Health:
     """`trouble` is empty while the broker is registered and its session answers, else it says what is wrong."""
 
-    def __init__(self, store: MetadataStore, broker_id: int, interval_seconds: float) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        replicas: ReplicaManager,
+        cache: MetadataCache,
+        broker_id: int,
+        interval_seconds: float,
+    ) -> None:
         self._store = store
+        self._replicas = replicas
+        self._cache = cache
         self._broker_id = broker_id
         self._interval = interval_seconds
         self.trouble = FIT
@@ -43,7 +57,7 @@ class Health:
                 began = asyncio.get_running_loop().time()
                 done, _ = await asyncio.wait({asked}, timeout=self._interval)
                 try:
-                    self._note(self._judge(asked.result()) if done else SILENT)
+                    self._note((self._judge(asked.result()) or await self._look_at_replicas()) if done else SILENT)
                 except StoreClosed:
                     return
                 except StoreError as error:
@@ -59,6 +73,17 @@ class Health:
         if stat is None:
             return GONE
         return FIT if stat.ephemeral_owner == self._store.session_id else FOREIGN
+
+    async def _look_at_replicas(self) -> str:
+        """BEHIND for a replica outside of the in-sync set of a partition that has a leader."""
+        pace = Pace()
+        for partition in list(self._replicas):
+            known = self._cache.partition(partition.topic, partition.index)
+            if partition.leader is None and known and known.leader >= 0 and self._broker_id not in known.isr:
+                return BEHIND
+            if pace.due():
+                await pace.rest()
+        return FIT
 
     def _note(self, trouble: str) -> None:
         if trouble == self.trouble:

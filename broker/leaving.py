@@ -17,15 +17,20 @@ from pybroker.controller.controller import Controller
 from pybroker.protocol.connection import BrokerConnection
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from pybroker.replication.manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.05  # between looks at who is the controller
+# How long it waits to hear from the controller of the new leaders: till then it sends clients nowhere.
+HEARING_SECONDS = 2.0
+LOOK_SECONDS = 0.02  # between looks at who is the controller
 VERSION = 3  # since release 2.4, whatever inter.broker.protocol.version says
 
 
-async def hand_over(broker_id: int, config: BrokerConfig, cache: MetadataCache, controller: Controller) -> bool:
-    """Whether all that others can lead is led by them now."""
+async def hand_over(
+    broker_id: int, config: BrokerConfig, cache: MetadataCache, replicas: ReplicaManager, controller: Controller
+) -> bool:
+    """Whether all that others can lead is led by them now, and this broker can tell its clients so."""
     attempts = config.int("controlled.shutdown.max.retries")
     if not set(cache.brokers) - {broker_id}:
         logger.info("No other broker is there to lead what this one leads")
@@ -38,6 +43,7 @@ async def hand_over(broker_id: int, config: BrokerConfig, cache: MetadataCache, 
             logger.warning("The controller did not take over this broker's leadership: %s", error)
         else:
             if not remaining:
+                await _heard(replicas)
                 logger.info("Other brokers lead what this one led")
                 return True
             logger.warning("Nobody else can lead %s", ", ".join(remaining[:10]))
@@ -45,6 +51,14 @@ async def hand_over(broker_id: int, config: BrokerConfig, cache: MetadataCache, 
             await _pause(config.int("controlled.shutdown.retry.backoff.ms") / 1000, controller, asked)
     logger.warning("The broker stops without having handed everything over")
     return False
+
+
+async def _heard(replicas: ReplicaManager) -> None:
+    """Returns when the controller has told this broker of the new leaders."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + HEARING_SECONDS
+    while loop.time() < end and any(each.leader is not None and each.leader.followers for each in replicas):
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _pause(seconds: float, controller: Controller, asked: int) -> None:

@@ -192,7 +192,8 @@ class Broker:
 
             await services.foreign_brokers.load()
             self._tasks.append(self.loop.create_task(services.foreign_brokers.run(), name="foreign brokers"))
-            health = Health(self.store, broker_id, config.int("zookeeper.health.check.interval.ms") / 1000)
+            interval = config.int("zookeeper.health.check.interval.ms") / 1000
+            health = Health(self.store, services.replica_manager, services.metadata_cache, broker_id, interval)
             self._tasks.append(self.loop.create_task(health.run(), name="health"))
         if self.replication is not None:
             replicating = self.replication.run(services.partition_reader)
@@ -385,7 +386,8 @@ class Broker:
         assert services is not None
         from pybroker.broker.leaving import hand_over
 
-        await hand_over(services.broker_id, config, services.metadata_cache, services.controller)
+        cache, replicas = services.metadata_cache, services.replica_manager
+        await hand_over(services.broker_id, config, cache, replicas, services.controller)
 
     async def stop(self) -> None:
         """End everything, in the reverse order of the start: what was acknowledged is on disk when it returns."""

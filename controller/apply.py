@@ -275,7 +275,7 @@ def _leaders_needed(state: ControllerState, event: LeadersNeeded, written: Writt
         (new if partition.status is PartitionStatus.NEW else elected).append(at)
         has_leader(state, partition, written_state)
     outcome.tell(new, is_new=True)
-    outcome.tell(elected)
+    outcome.tell(elected, moved=True)
     _look_at_reassignments(state, outcome, (*new, *elected))
     if outcome.reread:
         outcome.retry = LeadersNeeded(tuple(outcome.reread))
@@ -372,7 +372,7 @@ def _election_requested(
     for at in written.refused:
         message = "The state of the partition changed meanwhile."
         outcome.answers[at] = Answer(Errors.PREFERRED_LEADER_NOT_AVAILABLE, message)
-    outcome.tell(at for at, _ in written.states)
+    outcome.tell((at for at, _ in written.states), moved=True)
 
 
 def _shutdown_announced(
@@ -390,7 +390,7 @@ def _shutdown_announced(
         has_leader(state, partition, new)
         partition.replica_happened(leaving, ReplicaEvent.STOPPED)
     moved = {at for at, _ in written.states}
-    outcome.tell(at for at, _ in written.states)
+    outcome.tell((at for at, _ in written.states), moved=True)
     followed: list[TopicPartition] = []
     for partition in state.replicas_on(leaving):
         yield

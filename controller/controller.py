@@ -23,7 +23,7 @@ from pybroker.controller.outcome import Outcome
 from pybroker.controller.paths import BrokerNode, LeaderAndIsr
 from pybroker.controller.plan import Answer, Plan
 from pybroker.controller.registration import RegistrationError, register
-from pybroker.controller.requests import ControllerRequest, build
+from pybroker.controller.requests import ControllerRequest, TellReplicas, build
 from pybroker.controller.state import (
     LATEST,
     Abilities,
@@ -385,8 +385,11 @@ class Controller:
         if isinstance(event, Elected | BrokersChanged):
             self._outbox.keep_only(set(self._state.brokers))
         for notice in outcome.notices:
-            for broker_id, request in await run_steps(build(self._state, notice)):
-                self._outbox.put(broker_id, request)
+            requests = await run_steps(build(self._state, notice))
+            if isinstance(notice, TellReplicas) and notice.moved:
+                self._outbox.put_leaders_first(requests)
+            else:
+                self._outbox.put(requests)
         return outcome
 
     async def _request(self, event: Event, *, whole: bool = False) -> Outcome:

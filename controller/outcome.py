@@ -35,11 +35,18 @@ class Outcome:
         self.reread: list[TopicPartition] = []
         self.retry: Event | None = None
 
-    def tell(self, partitions: Iterable[TopicPartition], *, is_new: bool = False, but: int | None = None) -> None:
+    def tell(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        is_new: bool = False,
+        but: int | None = None,
+        moved: bool = False,
+    ) -> None:
         """Replicas and then everybody hear of these partitions."""
         at = tuple(partitions)
         if at:
-            self.notices += [TellReplicas(at, is_new, but=but), TellMetadata(at)]
+            self.notices += [TellReplicas(at, is_new, but=but, moved=moved), TellMetadata(at)]
 
 
 class Written:

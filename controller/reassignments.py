@@ -209,7 +209,7 @@ def apply_caught_up(
             dropped.setdefault(broker_id, []).append(at)
         has_leader(state, partition, new)
     done = tuple(at for at, _ in written.states)
-    outcome.tell(done)
+    outcome.tell(done, moved=True)
     _unassign(dropped, outcome)
     if done:
         outcome.events.append(ReassignmentsEnded(done))

@@ -37,13 +37,14 @@ ControllerRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaReq
 
 class TellReplicas(NamedTuple):
     """LeaderAndIsr of these partitions, to the live brokers with a replica, or to one of them only, or to all but one.
-    New is what `is_new` says, and to a replica in `new`."""
+    New is what `is_new` says, and to a replica in `new`. `moved`: they have other leaders now, and these hear first."""
 
     partitions: tuple[TopicPartition, ...]
     is_new: bool = False
     broker_id: int | None = None
     but: int | None = None
     new: frozenset[tuple[TopicPartition, int]] = frozenset()
+    moved: bool = False
 
 
 class TellMetadata(NamedTuple):
@@ -113,6 +114,13 @@ def _leader_and_isr(
         )
         for broker_id, topics in topics_by_broker.items()
     ]
+
+
+def leads(broker_id: int, request: ControllerRequest) -> bool:
+    """Whether a broker is told to lead something."""
+    return isinstance(request, LeaderAndIsrRequest) and any(
+        each.leader == broker_id for topic in request.topic_states for each in topic.partition_states
+    )
 
 
 def _hearing(state: ControllerState, partition: Partition, notice: TellReplicas) -> Iterable[int]:
