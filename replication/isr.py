@@ -90,8 +90,8 @@ class IsrChanges:
         leader = partition.leader
         if leader is None or leader.in_flight is not None:
             return
-        mark = partition.log.high_watermark
-        joining = [each for each in leader.followers if leader.may_join_isr(each, mark) and self._is_alive(each)]
+        mark, now = partition.log.high_watermark, self._clock.monotonic_ms()
+        joining = [each for each in leader.followers if leader.may_join_isr(each, mark, now) and self._is_alive(each)]
         if joining:
             self._propose(partition, [*partition.isr, *joining])
 
@@ -189,6 +189,7 @@ class IsrChanges:
         logger.info("%s: the controller refused the ISR %s: %s", partition, list(change.isr), error.name)
         if error in REFUSED:
             leader.commit_isr(leader.isr)
+            leader.keep_outside(set(change.isr) - leader.isr, self._clock.monotonic_ms())
             partition.advance()
             return True
         if error in OVERTAKEN:

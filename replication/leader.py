@@ -2,7 +2,8 @@
 
 High watermark: the smallest log end offset over the maximal ISR, which is the committed ISR plus what an expansion or
 shrink in flight would keep; it never goes back within a leader epoch (Kafka's Partition, KIP-497). It waits as well for
-followers that have caught up and are about to join: under load they would not reach it otherwise.
+followers that have caught up and are about to join: under load they would not reach it otherwise. Not so for one that
+the controller has just taken out of the ISR or not let in: it is leaving, and fetches a moment longer.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ from collections.abc import Callable, Iterable
 
 NO_OFFSET = -1
 NEVER_MS = -(1 << 62)
+#: How long a follower stays outside that the controller does not want in the ISR.
+OUTSIDE_MS = 2000
 
 
 class FollowerProgress:
     """How far one follower has come, from its fetches (Kafka's Replica)."""
 
-    __slots__ = ("last_caught_up_ms", "last_fetch_ms", "leader_end_at_last_fetch", "log_end_offset", "log_start_offset")
+    __slots__ = (
+        "last_caught_up_ms", "last_fetch_ms", "leader_end_at_last_fetch", "log_end_offset", "log_start_offset",
+        "outside_until_ms",
+    )  # fmt: skip
 
     def __init__(self, now_ms: int, caught_up: bool) -> None:
         self.log_end_offset = NO_OFFSET
@@ -24,6 +30,7 @@ class FollowerProgress:
         self.leader_end_at_last_fetch = NO_OFFSET
         self.last_fetch_ms = NEVER_MS
         self.last_caught_up_ms = now_ms if caught_up else NEVER_MS
+        self.outside_until_ms = NEVER_MS
 
     def record_fetch(self, fetch_offset: int, log_start_offset: int, leader_end: int, now_ms: int) -> None:
         """A fetch at `fetch_offset` says that all before it is in the follower's log.
@@ -100,10 +107,18 @@ class LeaderState:
         if replica in self.maximal_isr:
             return
         progress = self.followers[replica]
-        keeps_up = now_ms - progress.last_caught_up_ms <= lag_max_ms
+        keeps_up = now_ms - progress.last_caught_up_ms <= lag_max_ms and now_ms >= progress.outside_until_ms
         if keeps_up != (replica in self.joining):
             self.joining ^= {replica}
             self._hold()
+
+    def keep_outside(self, replicas: Iterable[int], now_ms: int) -> None:
+        """The controller does not want these in the ISR."""
+        unwanted = self.followers.keys() & set(replicas)
+        for replica in unwanted:
+            self.followers[replica].outside_until_ms = now_ms + OUTSIDE_MS
+        self.joining -= unwanted
+        self._hold()
 
     def high_watermark(self, local_end: int, current: int) -> int:
         """The high watermark given this log's end offset; never below `current`."""
@@ -137,13 +152,14 @@ class LeaderState:
         if progress.log_end_offset == local_end:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, at_ms)
 
-    def may_join_isr(self, replica: int, high_watermark: int) -> bool:
+    def may_join_isr(self, replica: int, high_watermark: int, now_ms: int) -> bool:
         """A follower outside the ISR joins once it has the high watermark and the start of this leader's epoch."""
         progress = self.followers.get(replica)
         return (
             progress is not None
             and self.in_flight is None
             and replica not in self.isr
+            and now_ms >= progress.outside_until_ms
             and progress.log_end_offset >= high_watermark
             and progress.log_end_offset >= self.epoch_start_offset
         )

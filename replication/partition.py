@@ -75,6 +75,7 @@ class Partition:
     def make_leader(self, state: LeaderAndIsrPartitionState, now_ms: int) -> bool:
         """Lead from now on, as `state` says; True where that is a new leader epoch."""
         fresh = self.leader is None or state.leader_epoch > self.leader_epoch
+        taken_out = set(self.isr) - set(state.isr)
         self._adopt(state)
         if fresh or self.leader is None:
             start = self.log.log_end_offset
@@ -82,6 +83,7 @@ class Partition:
             self.leader = LeaderState(self.local_id, state.leader_epoch, start, state.replicas, state.isr, now_ms)
         else:
             self.leader.update_replicas(state.replicas, state.isr, now_ms)
+        self.leader.keep_outside(taken_out, now_ms)
         self.advance()
         return fresh
 

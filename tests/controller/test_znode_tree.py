@@ -81,6 +81,8 @@ def recorded(moment: str) -> dict[str, Shape]:
 
 def written(server: ZooKeeperServer, chroot: str) -> dict[str, Shape]:
     """The same of what our broker has written."""
+    from kazoo.exceptions import NoNodeError
+
     nodes = sorted(server.tree(chroot).items(), key=lambda node: node[1][1].czxid)
     client = server.client()
     try:
@@ -88,7 +90,10 @@ def written(server: ZooKeeperServer, chroot: str) -> dict[str, Shape]:
         for path, (data, stat) in nodes:
             if not wanted(path):
                 continue
-            acls, _ = client.get_acls(chroot + path)
+            try:
+                acls, _ = client.get_acls(chroot + path)
+            except NoNodeError:  # it went meanwhile
+                continue
             assert (data is None) == (not data), f"{path} has empty data instead of null"
             names = [f"{each.id.scheme}:{each.id.id}:{'rwcda' if each.perms == 31 else each.perms}" for each in acls]
             found[path] = shape(path, data, stat.version, stat.ephemeralOwner, names)

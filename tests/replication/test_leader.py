@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pybroker.replication.leader import LeaderState
+from pybroker.replication.leader import OUTSIDE_MS, LeaderState
 
 LAG = 30_000
 
@@ -90,13 +90,13 @@ def test_nothing_is_shrunk_while_a_change_is_in_flight() -> None:
 def test_joining_needs_the_watermark_and_the_start_of_the_epoch() -> None:
     state = leader(isr=(1, 2), start=8)
     fetch(state, 3, 7, 10, 1)
-    assert not state.may_join_isr(3, high_watermark=6)  # has the watermark, but not the epoch's start
+    assert not state.may_join_isr(3, high_watermark=6, now_ms=0)  # has the watermark, but not the epoch's start
     fetch(state, 3, 8, 10, 1)
-    assert state.may_join_isr(3, high_watermark=6)
-    assert not state.may_join_isr(3, high_watermark=9)
-    assert not state.may_join_isr(2, high_watermark=0)  # is in it
+    assert state.may_join_isr(3, high_watermark=6, now_ms=0)
+    assert not state.may_join_isr(3, high_watermark=9, now_ms=0)
+    assert not state.may_join_isr(2, high_watermark=0, now_ms=0)  # is in it
     state.propose_isr((1, 2, 3))
-    assert not state.may_join_isr(3, high_watermark=6)  # on its way
+    assert not state.may_join_isr(3, high_watermark=6, now_ms=0)  # on its way
 
 
 def test_a_new_assignment_keeps_the_progress_of_those_who_stay() -> None:
@@ -113,3 +113,21 @@ def test_low_watermark_is_the_smallest_start_of_all_replicas() -> None:
     fetch(state, 2, 10, 10, 1, log_start=4)
     fetch(state, 3, 10, 10, 1, log_start=6)
     assert state.low_watermark(5) == 4
+
+
+def test_one_that_the_controller_does_not_want_neither_joins_nor_is_waited_for() -> None:
+    """A broker that is leaving goes on fetching until it is told to stop."""
+    state = leader(isr=(1, 2))
+    fetch(state, 2, 10, 10, now=0)
+    fetch(state, 3, 10, 10, now=0)
+    state.judge_outsider(3, 0, LAG)
+    assert state.high_watermark(11, 10) == 10  # 3 is about to join, and is waited for
+    fetch(state, 2, 11, 11, now=1)
+    assert state.high_watermark(11, 10) == 10
+    state.keep_outside([3], now_ms=1)
+    assert state.high_watermark(11, 10) == 11
+    fetch(state, 3, 11, 11, now=2)
+    state.judge_outsider(3, 2, LAG)
+    assert state.high_watermark(12, 11) == 11 and not state.joining
+    assert not state.may_join_isr(3, high_watermark=11, now_ms=OUTSIDE_MS)
+    assert state.may_join_isr(3, high_watermark=11, now_ms=OUTSIDE_MS + 1)
