@@ -86,7 +86,7 @@ def apply(state: ControllerState, event: Event, plan: Plan, results: list[WriteR
 
 def _elected(state: ControllerState, event: Elected, written: Written, outcome: Outcome) -> Steps[None]:
     state.epoch = event.epoch
-    state.brokers = dict(event.brokers)
+    state.take_brokers(event.brokers)
     state.topics = {}
     state.leaving.clear()
     state.failed.clear()
@@ -168,7 +168,7 @@ def _brokers_changed(state: ControllerState, event: BrokersChanged, written: Wri
         return
     came = tuple(sorted(each for each in after if each not in before))
     went = sorted(each for each in before if each not in after)
-    state.brokers = dict(after)
+    state.take_brokers(after)
     for broker_id in (*went, *came):
         state.leaving.discard(broker_id)
         state.failed.pop(broker_id, None)

@@ -56,7 +56,7 @@ def may_be_outdated(state: ControllerState, event: Event) -> list[TopicPartition
     """Partitions whose states are to be read again before the event is decided on: leaders that write their ISRs
     themselves tell of it seconds later. A write that comes too late is refused; these are for what would wrongly not
     be written."""
-    if state.abilities.alter_partition:
+    if not state.leaders_write:
         return []
     wanted: Iterable[TopicPartition] | None
     if isinstance(event, LeadersNeeded | ElectionRequested):

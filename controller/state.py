@@ -5,7 +5,7 @@ Kafka: ControllerContext, PartitionStateMachine, ReplicaStateMachine. Nothing he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -200,6 +200,8 @@ class ControllerState:
         self.inter_broker_listener = inter_broker_listener
         self.unclean_allowed = unclean_allowed
         self.abilities = abilities
+        #: Some broker, maybe one that is gone, writes ISRs itself: in a rolling upgrade its protocol may be older.
+        self.leaders_write = not abilities.alter_partition
         self.epoch = 0
         self.brokers: dict[int, BrokerNode] = {}
         self.topics: dict[str, Topic] = {}
@@ -218,6 +220,11 @@ class ControllerState:
     def partitions(self) -> Iterator[Partition]:
         for topic in self.topics.values():
             yield from topic.partitions.values()
+
+    def take_brokers(self, brokers: Mapping[int, BrokerNode]) -> None:
+        """Those that are registered now."""
+        self.brokers = dict(brokers)
+        self.leaders_write |= any(node.features is None for node in brokers.values())
 
     def topic_id(self, name: str) -> bytes:
         """As brokers are told it: all zeros where there is none, or the protocol has none."""

@@ -1,6 +1,7 @@
 """Scripts of controller events: what comes in, what is written, who is told what. A script is text:
 
-    broker 1                       a registered broker; `broker 2 epoch 69 rack r2 apache` says more
+    broker 1                       a registered broker; `broker 2 epoch 69 rack r2` says more, and `features none` that
+                                   its protocol is older than 2.7
     topic t 0:1,2 1:2,1            a topic in the store before the election
     state t-0 leader 1 epoch 3 isr 1,2 version 4
     deletion t                     a name under /admin/delete_topics
@@ -24,9 +25,8 @@
     * unclean-allowed t            the topic's settings have changed
     * isr-changed t-0              a notification of an older leader; the state is what was `found`
 
-With `older`, a `found` that says more than the controller knows is read before an event that depends on it. A line
-`refuse PATH` before an event makes the next write of that path fail with BadVersion; `found STATE...` (as
-`state`) is what is read then.
+A line `refuse PATH` before an event makes the next write of that path fail with BadVersion; `found STATE...` (as
+`state`) is what is read then. Where leaders write states themselves it is read before an event that depends on it.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ class Script:
         elif what == "unclean":
             self.unclean.add(words[1])
         elif what == "older":
+            self.state.leaders_write = True
             self.state.abilities = Abilities(topic_ids=False, alter_partition=False, leader_recovery=False)
         elif what == "refuse":
             self.refused.add(words[1])
@@ -131,7 +132,8 @@ class Script:
         epoch = int(options.get("epoch", BROKER_EPOCHS + broker_id))
         if not self.brokers:
             self.state.broker_id = broker_id  # the first one is the controller
-        self.brokers[broker_id] = BrokerNode(broker_id, endpoints, options.get("rack"), epoch=epoch)
+        features = None if options.get("features") == "none" else {}
+        self.brokers[broker_id] = BrokerNode(broker_id, endpoints, options.get("rack"), features, epoch)
         return self.brokers[broker_id]
 
     def _event(self, words: list[str]) -> Iterator[str]:

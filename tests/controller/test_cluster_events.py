@@ -318,3 +318,27 @@ async def test_older_brokers_are_told_no_ids(store: EmbeddedStore) -> None:
 async def state_node(store: EmbeddedStore, at: TopicPartition) -> tuple[bytes, int]:
     data, stat = await store.get(paths.partition_state(at.topic, at.partition))
     return data, stat.version
+
+
+async def test_what_another_controller_left_half_done_is_finished(store: EmbeddedStore) -> None:
+    """It died between the nodes of a new topic, and between those of one that goes."""
+    made = Cluster(store)
+    for name in ("bare", "half", "going"):
+        await made.create_topic(name, 2, replicas=(0, 1))
+    for name in ("half", "going"):
+        await store.create(paths.partitions(name))
+        await store.create(paths.partition(name, 1))
+    left = LeaderAndIsr(1, 7, (1, 0), 3)
+    await store.create(paths.partition_state("half", 1), paths.encode_partition_state(left))
+    await store.create(paths.partition("half", 0))  # without its state
+    await made.delete_topic("going")
+    await made.controller.start()
+    await idle(made.controller)
+    for name in ("bare", "half"):
+        for index in (0, 1):
+            state = paths.decode_partition_state(*await state_node(store, TopicPartition(name, index)))
+            assert (state.leader, set(state.isr)) == ((1, {0, 1}) if (name, index) == ("half", 1) else (0, {0, 1}))
+    assert paths.decode_partition_state(*await state_node(store, TopicPartition("half", 1))).leader_epoch == 7
+    for path in (paths.topic("going"), paths.config("topics", "going"), paths.delete_topic("going")):
+        assert await store.exists(path) is None
+    await made.controller.stop()

@@ -221,7 +221,9 @@ def test_a_kafka_is_shut_down(mixed: Mixed) -> None:
     assert set(mixed.prefer("handed", 0, 1).values()) == {0}
 
 
-def test_an_unclean_election(mixed: Mixed) -> None:
+def test_an_unclean_election(mixed: Mixed, long_run: bool) -> None:
+    if not long_run:
+        pytest.skip("with --long")
     mixed.create("unclean", [[3, 2]])
     mixed.produce("unclean", 0, b"both")
     mixed.kill(KAFKA)
@@ -361,3 +363,30 @@ def test_old_tools_ask_by_a_node(mixed: Mixed, long_run: bool) -> None:
     mixed.put(path, '{"version":1,"partitions":[{"topic":"asked","partition":0},{"topic":"ghost","partition":7}]}')
     mixed.wait_leader("asked", 0, 1)
     wait_until(lambda: mixed.node(path) is None, 20, "the end of the election")
+
+
+def test_sessions_end_while_brokers_stand_still(mixed: Mixed, long_run: bool) -> None:
+    """A Kafka's, and then that of our controller: it comes back as a broker like others, and orders nothing."""
+    if not long_run:
+        pytest.skip("with --long")
+    mixed.move_controller(OURS)
+    mixed.create("stalled", [[1, 2, 3], [2, 3, 1], [3, 1, 2]], min_insync_replicas="2")
+    for turn, broker_id in enumerate((KAFKA, OURS)):
+        mixed.pause(broker_id)
+        try:
+            mixed.wait_gone(broker_id)
+            wait_until(lambda broker_id=broker_id: mixed.controller_id() not in (-1, broker_id), 20, "a controller")
+            after = mixed.controller_id()
+            for partition in range(3):
+                first = next(each for each in mixed.assignment("stalled")[partition] if each != broker_id)
+                mixed.wait_leader("stalled", partition, first)
+        finally:
+            mixed.resume(broker_id)
+        mixed.wait_registered(broker_id)
+        mixed.wait_in_sync("stalled")
+        for partition in range(3):
+            assert mixed.produce("stalled", partition, b"x") == turn
+        assert mixed.controller_id() == after
+        assert {mixed.metadata(each)["ControllerId"] for each in mixed.brokers} == {after}
+        mixed.prefer("stalled", 0, 1, 2)
+        assert mixed.leaders("stalled") == {0: 1, 1: 2, 2: 3}
