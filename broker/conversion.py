@@ -59,7 +59,7 @@ class ConvertedRecords:
             self._chunk = memoryview(await self._workshop.do(self._conversion.chunk()))
             if not self._slice.intact:
                 self._failure = ConversionFailed("the log was truncated below")
-        except (ConversionFailed, OSError) as error:
+        except Exception as error:  # told when the connection, which waits for this, is closed for it
             self._failure = error
         self._task = None
         if self._on_ready is not None:

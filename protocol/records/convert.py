@@ -183,7 +183,7 @@ def _rebuild(
     append_time = now if rules.timestamp_type == LOG_APPEND_TIME else NO_TIMESTAMP
     if rules.magic >= MAGIC_V2 and _can_keep_payload(batches[0]):
         built = yield from _with_codec(batches[0], rules, codec, base_offset, leader_epoch, append_time)
-        return _describe(built, batches, rules, codec, base_offset, append_time)
+        return _describe(built, batches[0].facts, rules, codec, base_offset, append_time)
     builder: BatchBuilder | legacy.SetBuilder
     if rules.magic >= MAGIC_V2:
         first = batches[0].header
@@ -198,8 +198,9 @@ def _rebuild(
             magic=rules.magic, codec=codec, level=rules.level, timestamp_type=rules.timestamp_type,
             log_append_time=append_time, limit=limit,
         )  # fmt: skip
-    offset, meter = base_offset, Meter()
-    for at, header, payload, _ in batches:
+    offset, meter, newest = base_offset, Meter(), NO_TIMESTAMP
+    for at, header, payload, facts in batches:
+        newest = max(newest, facts.max_timestamp)
         records = yield from reading(view[at : at + header.size], header, limit, payload=payload)
         for found in records:
             builder.append_record(found._replace(offset=offset))
@@ -207,7 +208,8 @@ def _rebuild(
             if meter.due_after(found):
                 yield None
     built = yield builder.build
-    return _describe(built, batches, rules, codec, base_offset, append_time)
+    total = BatchFacts(offset - base_offset, NO_TIMESTAMP, newest, True)
+    return _describe(built, total, rules, codec, base_offset, append_time)
 
 
 def _can_keep_payload(batch: _Batch) -> bool:
@@ -245,16 +247,16 @@ def _with_codec(
 
 
 def _describe(
-    built: bytearray, batches: list[_Batch], rules: TopicRules, codec: Codec, base_offset: int, append_time: int
+    built: bytearray, total: BatchFacts, rules: TopicRules, codec: Codec, base_offset: int, append_time: int
 ) -> Validated:
-    count = sum(batch.facts.record_count for batch in batches)
-    last = base_offset + count - 1
+    """`total` are the facts of all records that are in it."""
+    last = base_offset + total.record_count - 1
     if rules.magic == MAGIC_V0:
         newest = NO_TIMESTAMP
     elif rules.timestamp_type == LOG_APPEND_TIME:
         newest = append_time
     else:
-        newest = max(batch.facts.max_timestamp for batch in batches)
+        newest = total.max_timestamp
     newest_at = last
     if newest == NO_TIMESTAMP:
         newest_at = -1
