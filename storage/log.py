@@ -281,7 +281,10 @@ class Log:
         self.latest_epoch = self.leader_epochs.latest_epoch
 
     def storage_error(self, error: OSError) -> KafkaError:
-        """The KafkaError for a failed file operation, which the host is told of unless it is harmless."""
+        """The KafkaError for a failed file operation, which the host is told of unless it is harmless. Whoever comes a
+        moment too late to a log that was let go of is no failure at all."""
+        if error.errno == errno.EBADF and self.active.fd < 0:
+            return KafkaError(Errors.KAFKA_STORAGE_ERROR)
         logger.error("%r in %s: %s", self, self.directory, error)
         if error.errno not in _HARMLESS:
             self.host.disk_failed(self, error)

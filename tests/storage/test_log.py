@@ -179,6 +179,16 @@ def test_explicit_roll_of_an_empty_segment_does_nothing(tmp_path: Path) -> None:
     assert content(log.read(0, 1000, max_offset=1)) == everything(log)
 
 
+def test_who_comes_too_late_to_a_log_that_was_let_go_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = make_log(tmp_path)
+    fill(log, 3)
+    log.release()
+    with pytest.raises(KafkaError) as refusal:
+        append(log)
+    assert refusal.value.code == Errors.KAFKA_STORAGE_ERROR
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 def test_settings_change_at_once(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     fill(log, 3)
