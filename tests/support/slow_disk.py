@@ -49,6 +49,12 @@ class SlowDisk:
         self._quick.set()
 
 
+def over(command: list[str], folder: Path, write_ms: int) -> list[str]:
+    """The command of a broker, over a disk where writes below `folder` take so long."""
+    python, _, _, *arguments = command  # python -m pybroker ...
+    return [python, __file__, str(folder), str(write_ms), *arguments]
+
+
 def _is_below(fd: int, folder: Path) -> bool:
     return os.readlink(f"/proc/self/fd/{fd}").startswith(f"{folder}/")
 
