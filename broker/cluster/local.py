@@ -83,6 +83,9 @@ class LocalCluster:
             for broker_id in group:
                 yield from _await(f"broker {broker_id}", self.brokers[broker_id], deadline)
         while not self.agreed():
+            for name, child in self.children().items():
+                if (code := child.ended()) is not None:
+                    raise StartFailed(f"{name}: exit code {code}:\n{child.log_tail()}")
             if time.monotonic() > deadline:
                 raise StartFailed("the brokers do not know each other and one controller yet")
             time.sleep(POLL_SECONDS)

@@ -97,6 +97,21 @@ def test_an_id_in_use_makes_the_second_wait_until_it_is_stopped(make: Make) -> N
         assert client.call("Metadata", 12, {"Topics": None})["Brokers"][0]["Port"] == broker.port
 
 
+def test_an_id_in_use_is_refused_in_the_end(make: Make, long_run: bool) -> None:
+    """45 seconds: with --long only."""
+    if not long_run:
+        pytest.skip("runs with --long")
+    with make() as broker:
+        second = make("second")
+        second.start_timeout = 60
+        with pytest.raises(StartFailed) as failed:
+            second.start()
+        assert f"id 1 is registered already (PLAINTEXT://{broker.address})" in str(failed.value)
+        assert "waiting up to 45 s for its end" in second.log_text()
+        with broker.client() as client:
+            assert client.call("Metadata", 12, {"Topics": None})["Brokers"][0]["Port"] == broker.port
+
+
 def test_a_signal_ends_the_wait(make: Make) -> None:
     with make():
         second = make("second")
