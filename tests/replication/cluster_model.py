@@ -34,6 +34,7 @@ from pybroker.storage.log_append import AppendInfo
 
 RECORD = Struct(">qiq")  # offset, leader epoch, value
 LAG_MS = 60
+DELAYS_MS = (1, 1, 2, 3, 5, 8, 40)
 BROKERS = (1, 2, 3)
 TOPIC = "t"
 
@@ -157,9 +158,12 @@ class Network:
         self._count += 1
         heapq.heappush(self._queue, (self.clock.monotonic_ms() + ms, self._count, call))
 
-    def send(self, call: Callable[[], object]) -> None:
-        if self.random.random() >= self.loss:
-            self.later(self.random.choice((1, 1, 2, 3, 5, 8, 40)), call)
+    def send(self, call: Callable[[], object], late: float = 0.0) -> None:
+        """`late`: how likely it is that the receiver, which was paused, takes it when nobody waits any more."""
+        if self.random.random() < late:
+            self.later(self.random.randint(30, 200), call)
+        elif self.random.random() >= self.loss:
+            self.later(self.random.choice(DELAYS_MS), call)
 
     def step(self) -> bool:
         if not self._queue:
@@ -218,6 +222,7 @@ class Broker:
                 tells = self.cluster.tells_epochs
                 self.follower = Follower(self.log, state.leader_epoch, tells_epochs=tells, backoff_ms=20)
         self.cluster.check()
+        self.fetch(self.life)  # over another connection: what was asked before is not waited for, but may arrive
 
     # -- following
 
@@ -245,7 +250,7 @@ class Broker:
                 last_fetched_epoch=last_epoch if cluster.tells_epochs else -1, log_start_offset=start,
                 partition_max_bytes=RECORD.size * cluster.random.randint(1, 4),
             )  # fmt: skip
-            cluster.network.send(lambda: leader.answer(self.id, state, follower, asked, answer))
+            cluster.network.send(lambda: leader.answer(self.id, state, follower, asked, answer), cluster.late)
         cluster.network.later(60, lambda: self.fetch(life) if number == self.fetch_number else None)
 
     def answer(
@@ -336,8 +341,9 @@ class Broker:
         registration = controller.registered.get(self.id)
 
         def arrive() -> None:
-            response = controller.alter(registration, request)
-            network.send(lambda: settle(response))
+            if not done:  # what was given up went with its connection; it does not come after what was sent later
+                response = controller.alter(registration, request)
+                network.send(lambda: settle(response))
 
         network.send(arrive)
         network.later(80, lambda: settle(None))
@@ -351,6 +357,8 @@ class Cluster:
         self.clock = ManualClock()
         self.network = Network(random, self.clock, random.choice((0.0, 0.02, 0.1)))
         self.tells_epochs = random.random() < 0.8
+        # How often leadership moves, and how many fetches arrive when their followers have given them up.
+        self.restless, self.late = random.choice(((0.05, 0.0), (0.05, 0.1), (0.3, 0.4)))
         self.committed: list[tuple[int, int]] = []
         self.acknowledged: dict[int, int] = {}
         self.advanced: dict[int, int] = {}  # leader epoch → the broker that moved the watermark in it
@@ -392,8 +400,11 @@ class Cluster:
         self.partition_epoch += 1
         self.tell()
 
-    def move_leader(self) -> None:
+    def move_leader(self, to: int | None = None) -> None:
+        """To another in the ISR; to one of them only, if it can lead."""
         live = [each for each in self.isr if each in self.registered and each != self.leader]
+        if to is not None:
+            live = [each for each in live if each == to]
         if self.leader >= 0 and live:
             self.leader = self.random.choice(live)
             self.leader_epoch += 1
@@ -448,8 +459,11 @@ class Cluster:
     # -- what must never be
 
     def check(self) -> None:
-        """Committed records are the same everywhere and stay; one leader an epoch moves the watermark."""
+        """Committed records are the same everywhere and stay; one leader an epoch moves the watermark; no leader takes
+        a follower to be further than it is."""
         for broker in self.brokers.values():
+            if broker.life:
+                self._check_beliefs(broker)
             log = broker.log
             if self.marks.get(broker.id) == (log.high_watermark, log.log_end_offset):
                 continue
@@ -463,5 +477,29 @@ class Cluster:
                 first = self.advanced.setdefault(leader.leader_epoch, broker.id)
                 assert first == broker.id, f"two leaders moved the watermark in epoch {leader.leader_epoch}"
                 self.committed += mine[len(known) :]
+                self._check_held()
         for offset, value in self.acknowledged.items():
             assert self.committed[offset][1] == value, f"the acknowledged record at {offset} is another"
+
+    def _check_beliefs(self, broker: Broker) -> None:
+        leader = broker.partition.leader
+        for follower_id, progress in leader.followers.items() if leader is not None else ():
+            follower = self.brokers[follower_id]
+            if not follower.life or progress.log_end_offset <= 0:
+                continue
+            if follower.partition.leader_epoch != leader.leader_epoch:  # it has not heard of this leader, or of a later
+                continue
+            log, last = follower.log, progress.log_end_offset - 1
+            assert last < log.log_end_offset, f"broker {follower_id} is not as far as its leader {broker.id} believes"
+            starts = log.log_start_offset, broker.log.log_start_offset
+            if last >= max(starts):
+                there, here = log.records[last - starts[0]], broker.log.records[last - starts[1]]
+                assert there == here, f"broker {follower_id} has other records than its leader {broker.id} believes"
+
+    def _check_held(self) -> None:
+        """What has just been committed is in the logs of all that the controller might make the leader."""
+        end = len(self.committed)
+        for broker_id in self.isr:
+            log = self.brokers[broker_id].log
+            held = log.records[: end - log.log_start_offset]
+            assert held == self.committed[log.log_start_offset :], f"broker {broker_id} is in sync but lacks something"
