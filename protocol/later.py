@@ -44,14 +44,16 @@ class Later(Generic[T]):
 
     def then(self, function: Callable[[Later[T]], object]) -> None:
         """Call it with this object when it is done, which may be now."""
-        self._then = function
         if self._done:
             function(self)
+        else:
+            self._then = function
 
     def _finish(self) -> None:
         self._done = True
-        if self._then is not None:
-            self._then(self)
+        then, self._then = self._then, None  # the two may point at each other
+        if then is not None:
+            then(self)
 
     def __await__(self) -> Generator[Any, None, T]:
         if not self._done:

@@ -237,7 +237,10 @@ class PartitionReader:
         ask.bytes_seen, ask.end_seen, ask.sees_less = partition.bytes_in, end, end != log.log_end_offset
         ask.at_end = ask.offset == end
         if parameters.with_epochs and ask.last_fetched_epoch >= 0:
-            epoch, epoch_end = log.end_offset_for_epoch(ask.last_fetched_epoch)
+            if ask.last_fetched_epoch == log.latest_epoch:
+                epoch, epoch_end = log.latest_epoch, log.log_end_offset
+            else:
+                epoch, epoch_end = log.end_offset_for_epoch(ask.last_fetched_epoch)
             if epoch_end < 0 and parameters.is_follower:
                 raise KafkaError(Errors.OFFSET_OUT_OF_RANGE)  # nothing to compare with: it has to cut its log
             if epoch_end >= 0 and (epoch < ask.last_fetched_epoch or epoch_end < ask.offset):
