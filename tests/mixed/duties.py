@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from tests.support.zookeeper import ZooKeeperServer
 
 Values = dict[str, Any]
 SETTINGS = {
-    "zookeeper.session.timeout.ms": "5000",
-    "replica.lag.time.max.ms": "1500",
+    "zookeeper.session.timeout.ms": "18000",
+    "replica.lag.time.max.ms": "4000",
     "log.cleaner.dedupe.buffer.size": "2097152",  # a change of the cleaner's settings allocates it once more
     "log.flush.offset.checkpoint.interval.ms": "500",
     "replica.high.watermark.checkpoint.interval.ms": "500",
@@ -67,6 +68,15 @@ class Mixed(Cluster):
                 broker.wanted_port = broker.port
         super().start(*broker_ids)
 
+    def kill(self, broker_id: int) -> None:
+        """Its session ends at once."""
+        super().kill(broker_id)
+        ending = self._store.transaction()
+        ending.delete(f"{self.chroot}/brokers/ids/{broker_id}")
+        if self.controller_id() == broker_id:
+            ending.delete(f"{self.chroot}/controller")
+        assert set(ending.commit()) == {True}
+
     def move_controller(self, wanted: int) -> None:
         """Returns when every broker knows the wanted one as the controller."""
         self.make_controller(wanted)
@@ -85,9 +95,10 @@ class Mixed(Cluster):
         found: Values = json.loads(self.node(f"/brokers/topics/{topic}") or b"{}")
         return found
 
-    def every_state(self) -> dict[str, Values]:
-        """All state nodes by their paths."""
-        return {path: value for path, value in self.nodes().items() if path.endswith("/state")}
+    def every_state(self) -> dict[str, tuple[int, int, list[int]]]:
+        """Leader, leader epoch and ISR of every partition, by the path of its state."""
+        states = {path: value for path, value in self.nodes().items() if path.endswith("/state")}
+        return {path: (each["leader"], each["leader_epoch"], sorted(each["isr"])) for path, each in states.items()}
 
     def put(self, path: str, value: str) -> None:
         self._store.create(self.chroot + path, value.encode())
@@ -156,6 +167,18 @@ class Mixed(Cluster):
         (found,) = answer["ReplicaElectionResults"]
         return {each["PartitionId"]: each["ErrorCode"] for each in found["PartitionResult"]}
 
+    def restore_leaders(self, topic: str) -> None:
+        """The first replicas lead again, when all are in sync; every broker knows."""
+        self.wait_in_sync(topic)
+        wanted = {index: replicas[0] for index, replicas in self.assignment(topic).items()}
+
+        def restored() -> bool:
+            assert set(self.prefer(topic, *wanted).values()) <= {0, 80, 84}  # 80: one has just left the ISR
+            return {index: state.leader for index, state in self.states(topic).items()} == wanted
+
+        wait_until(restored, 40, f"the preferred leaders of {topic}")
+        self.wait_leaders(topic, wanted)
+
     def configure(self, broker_id: int, kind: int, name: str, **config: str) -> None:
         configs = [
             {"Name": key.replace("_", "."), "ConfigOperation": 0, "Value": value} for key, value in config.items()
@@ -196,23 +219,28 @@ class Mixed(Cluster):
         answer = self.call(self.states(topic)[partition].leader, "Fetch", 11, asked)
         return bytes(answer["Responses"][0]["Partitions"][0]["Records"] or b"")
 
-    def view(self, topic: str, key: Callable[[Values], Any] | None = None) -> dict[int, Any]:
-        """What every running broker tells of each partition, once they agree: leader, its epoch, replicas, ISR."""
-        shown = key or (lambda each: (each["LeaderId"], each["LeaderEpoch"], each["ReplicaNodes"], each["IsrNodes"]))
+    def wait_view(self, topic: str, wanted: dict[int, Any], key: Callable[[Values], Any]) -> None:
+        """Every running broker tells this of each partition."""
 
-        def agreed() -> dict[int, Any] | None:
-            views = [
-                {index: shown(each) for index, each in self.partitions(broker_id, topic).items()}
+        def told() -> bool:
+            return all(
+                {index: key(each) for index, each in self.partitions(broker_id, topic).items()} == wanted
                 for broker_id in self.running()
-            ]
-            return views[0] if views[0] and all(each == views[0] for each in views) else None
+            )
 
-        found: dict[int, Any] = wait_until(agreed, 30, f"one view of {topic}")
-        return found
+        wait_until(told, 40, f"{wanted} told of {topic}")
 
-    def leaders(self, topic: str) -> dict[int, int]:
-        """As all brokers tell it."""
-        return self.view(topic, lambda each: each["LeaderId"])
+    def wait_leaders(self, topic: str, wanted: dict[int, int]) -> None:
+        self.wait_view(topic, wanted, itemgetter("LeaderId"))
+
+    def wait_replicas(self, topic: str, wanted: dict[int, list[int]]) -> None:
+        """In any order."""
+        self.wait_view(topic, wanted, lambda each: sorted(each["ReplicaNodes"]))
+
+    def wait_all_told(self, topic: str) -> None:
+        """Every running broker tells what ZooKeeper says."""
+        wanted = {index: (state.leader, state.leader_epoch) for index, state in self.states(topic).items()}
+        self.wait_view(topic, wanted, itemgetter("LeaderId", "LeaderEpoch"))
 
 
 def _json(data: bytes | None) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.support.broker import ROOT, broker_environment, free_port, wait_until
 from tests.support.java import jars, java, need_java
@@ -209,11 +209,12 @@ class Clients:
             message = self._consumer.poll(0.2)
             if message is None:
                 continue
-            if message.error() is None:
+            error = message.error()
+            if error is None:
                 self.read.append(int(message.value() or b"-1"))
                 self._happened("consumer")
-            elif message.error().fatal():
-                self.failures.append(message.error())
+            elif error.fatal():
+                self.failures.append(error)
         try:
             self._consumer.commit(asynchronous=False)
         except Exception as error:  # nothing read since the last commit is no failure

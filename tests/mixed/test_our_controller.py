@@ -57,7 +57,7 @@ def test_topics_are_made_enlarged_and_deleted(mixed: Mixed) -> None:
     (answer,) = mixed.ask_controller("CreatePartitions", 1, {"Topics": [asked], "TimeoutMs": 10000})["Results"]
     assert answer["ErrorCode"] == 0
     mixed.wait_led("made", 5)
-    assert mixed.leaders("made") == {0: 1, 1: 2, 2: 3, 3: 3, 4: 2}
+    mixed.wait_leaders("made", {0: 1, 1: 2, 2: 3, 3: 3, 4: 2})
     for partition in (3, 4):
         assert mixed.produce("made", partition, b"x") == 0
     mixed.delete("made")
@@ -128,7 +128,7 @@ def test_a_kafka_dies_and_comes_back(mixed: Mixed) -> None:
     mixed.wait_gone(OTHER)
     for partition in range(4):
         assert mixed.produce("kept", partition, b"without") == 1
-    assert mixed.leaders("kept") == {0: 1, 1: 2, 2: 1, 3: 2}
+    mixed.wait_leaders("kept", {0: 1, 1: 2, 2: 1, 3: 2})
     after = mixed.states("kept")
     for index, state in after.items():
         assert OTHER not in state.isr
@@ -143,8 +143,8 @@ def test_a_kafka_dies_and_comes_back(mixed: Mixed) -> None:
     mixed.wait_in_sync("kept")
     for index, state in mixed.states("kept").items():
         assert state.leader_epoch == after[index].leader_epoch, "an expansion is no election"
-    assert mixed.prefer("kept", 0, 1, 2, 3) == {0: 84, 1: 84, 2: 0, 3: 0}
-    assert mixed.leaders("kept") == {0: 1, 1: 2, 2: 3, 3: 3}
+    mixed.restore_leaders("kept")
+    assert set(mixed.prefer("kept", 0, 1, 2, 3).values()) == {84}, "there is no need"
     for partition in range(4):
         assert mixed.produce("kept", partition, b"back") == 2
 
@@ -158,7 +158,7 @@ def test_partitions_move_between_kinds(mixed: Mixed) -> None:
     mixed.reassign(moves)
     mixed.wait_reassigned(moves)
     mixed.wait_in_sync("moved")
-    assert mixed.view("moved", lambda each: sorted(each["ReplicaNodes"])) == {0: [2, 3], 1: [1, 3], 2: [1, 3]}
+    mixed.wait_replicas("moved", {0: [2, 3], 1: [1, 3], 2: [1, 3]})
     for partition, gone in ((0, 1), (1, 2), (2, 2)):
         lies = partial(mixed.folders, gone, f"moved-{partition}")
         wait_until(lambda lies=lies: not lies(), 20, f"the replica at {gone} to go")
@@ -185,7 +185,7 @@ def test_a_move_is_cancelled(mixed: Mixed, replicas: list[int]) -> None:
         mixed.resume(OTHER)
     wait_until(lambda: not mixed.folders(OTHER, f"{topic}-0"), 20, "the new replica to go again")
     mixed.wait_in_sync(topic)
-    mixed.view(topic)
+    mixed.wait_all_told(topic)
     assert mixed.produce(topic, 0, b"after") == 20
     mixed.delete(topic)
 
@@ -202,7 +202,7 @@ def test_a_follower_lags_and_catches_up(mixed: Mixed) -> None:
         mixed.resume(OTHER)
     mixed.wait_in_sync("lag")
     wait_until(lambda: len(mixed.registered()) == 3, 30, "all brokers")
-    assert mixed.view("lag", lambda each: sorted(each["IsrNodes"])) == {0: [1, 2, 3]}
+    mixed.wait_view("lag", {0: [1, 2, 3]}, lambda each: sorted(each["IsrNodes"]))
     wait_until(lambda: not any(path.startswith("/isr_change_notification/") for path in mixed.nodes()), 20, "an end")
 
 
@@ -213,12 +213,11 @@ def test_a_kafka_is_shut_down(mixed: Mixed) -> None:
     before = mixed.states("handed")
     mixed.stop(OTHER)
     assert "Controlled shutdown request returned successfully" in mixed.kafka(OTHER).log_text()
-    assert mixed.leaders("handed") == {0: 2, 1: 1, 2: 1, 3: 2}
+    mixed.wait_leaders("handed", {0: 2, 1: 1, 2: 1, 3: 2})
     for index, state in mixed.states("handed").items():
         assert state.leader_epoch == before[index].leader_epoch + 1, "once for the leaving of a broker"
     mixed.bring_back(OTHER)
-    mixed.wait_in_sync("handed")
-    assert set(mixed.prefer("handed", 0, 1).values()) == {0}
+    mixed.restore_leaders("handed")
 
 
 def test_an_unclean_election(mixed: Mixed, long_run: bool) -> None:
@@ -254,9 +253,8 @@ def test_a_log_directory_of_a_kafka_fails(mixed: Mixed) -> None:
     x.write_text("a file where the log directory was")
     try:
         offline = {index: [OTHER] if index in lost else [] for index in range(4)}
-        shown = partial(mixed.view, "disk", itemgetter("OfflineReplicas"))
-        wait_until(lambda: shown() == offline, 30, "the failed replicas")
-        assert mixed.leaders("disk") == {index: OURS if index in lost else OTHER for index in range(4)}
+        mixed.wait_view("disk", offline, itemgetter("OfflineReplicas"))
+        mixed.wait_leaders("disk", {index: OURS if index in lost else OTHER for index in range(4)})
         for partition in range(4):
             assert mixed.produce("disk", partition, b"y") == 1
         assert not [path for path in mixed.nodes() if path.startswith("/log_dir_event_notification/")]
@@ -265,9 +263,7 @@ def test_a_log_directory_of_a_kafka_fails(mixed: Mixed) -> None:
         x.unlink()
         x.with_name("gone").rename(x)
         mixed.bring_back(OTHER)
-    mixed.wait_in_sync("disk")
-    assert set(mixed.prefer("disk", *range(4)).values()) <= {0, 84}
-    assert set(mixed.leaders("disk").values()) == {OTHER}
+    mixed.restore_leaders("disk")
 
 
 def test_the_controller_moves_and_nothing_else_does(mixed: Mixed) -> None:
@@ -275,11 +271,12 @@ def test_the_controller_moves_and_nothing_else_does(mixed: Mixed) -> None:
     mixed.create("still", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     for partition in range(3):
         mixed.produce("still", partition, b"x")
-    before, view = mixed.every_state(), mixed.view("still")
+    mixed.wait_all_told("still")
+    before = mixed.every_state()
     for turn, broker_id in enumerate((KAFKA, OURS, OTHER, OURS)):
         mixed.move_controller(broker_id)
         assert mixed.every_state() == before
-        assert mixed.view("still") == view
+        mixed.wait_all_told("still")
         for partition in range(3):
             assert mixed.produce("still", partition, b"y") == turn + 1
         mixed.create(f"by-{broker_id}-{turn}", [[1, 2], [2, 3], [3, 1]])
@@ -304,13 +301,12 @@ def test_the_controller_dies(mixed: Mixed, long_run: bool) -> None:
             wait_until(lambda index=index, gone=broker_id: gone not in mixed.states("dying")[index].isr, 20, "the ISR")
             assert mixed.states("dying")[index].leader_epoch > state.leader_epoch
             assert mixed.produce("dying", index, b"y") == 2 * turn + 1
-        mixed.view("dying")
+        mixed.wait_all_told("dying")
         mixed.bring_back(broker_id)
         mixed.wait_in_sync("dying")
         for partition in range(3):
             assert mixed.produce("dying", partition, b"z") == 2 * turn + 2
-        mixed.prefer("dying", 0, 1, 2)
-        assert mixed.leaders("dying") == {0: 1, 1: 2, 2: 3}
+        mixed.restore_leaders("dying")
 
 
 @pytest.mark.parametrize(("before", "after"), [(KAFKA, OURS), (OURS, KAFKA)])
@@ -346,8 +342,12 @@ def test_the_next_controller_ends_what_was_begun(mixed: Mixed, before: int, afte
     mixed.wait_deleted(going)
     mixed.wait_reassigned(moves)
     mixed.wait_in_sync(moving)
-    assert mixed.view(moving, lambda each: sorted(each["ReplicaNodes"])) == {0: [2, 3], 1: [1, 3]}
+    mixed.wait_replicas(moving, {0: [2, 3], 1: [1, 3]})
     assert mixed.produce(moving, 0, b"after") == 21
+    if before == KAFKA and long_run:
+        # A Kafka that is deposed while it deletes keeps half a batch of orders and fails at all in its next term.
+        mixed.stop(KAFKA)
+        mixed.bring_back(KAFKA)
 
 
 def test_old_tools_ask_by_a_node(mixed: Mixed, long_run: bool) -> None:
@@ -388,5 +388,4 @@ def test_sessions_end_while_brokers_stand_still(mixed: Mixed, long_run: bool) ->
             assert mixed.produce("stalled", partition, b"x") == turn
         assert mixed.controller_id() == after
         assert {mixed.metadata(each)["ControllerId"] for each in mixed.brokers} == {after}
-        mixed.prefer("stalled", 0, 1, 2)
-        assert mixed.leaders("stalled") == {0: 1, 1: 2, 2: 3}
+        mixed.restore_leaders("stalled")
