@@ -39,7 +39,7 @@ from pybroker.protocol.records.header import (
     iter_headers,
     read_header,
 )
-from pybroker.protocol.records.reading import Meter, headers_of
+from pybroker.protocol.records.reading import Meter, survey
 from pybroker.protocol.records.record import assemble, payload_of
 from pybroker.protocol.records.validate import MAX_INT64, RecordsRejected, TopicRules, check_batch
 from pybroker.protocol.types import TopicPartition
@@ -197,17 +197,16 @@ def _whole_batch(records: memoryview, at: int) -> int | None:
 def _preparing(
     records: memoryview, rules: AppendRules, now_ms: int, from_client: bool
 ) -> Work[tuple[memoryview, BatchHeader] | None]:
-    found = yield from headers_of(records)
-    if not found:
-        return None
     meter = Meter()
-    for at, header in found:
+    first, several = yield from survey(records, meter)
+    if first is None:
+        return None
+    for at, header in iter_headers(records):
         if meter.due(0):
             yield None
         _check_envelope(records, at, header, rules, from_client)
-    first = found[0][1]
     codec_of(first.codec)  # an unknown one is refused
-    if from_client and (len(found) > 1 or rules.must_look_inside(first, now_ms)):
+    if from_client and (several or rules.must_look_inside(first, now_ms)):
         return (yield from _look_inside(records, rules, now_ms))
     check_batch(first, first, rules.topic._replace(from_client=from_client))
     batch = records[: first.size]

@@ -34,8 +34,9 @@ from pybroker.protocol.records.header import (
     crc32c,
     ensure_crc,
     iter_headers,
+    read_header,
 )
-from pybroker.protocol.records.reading import Meter, headers_of, reading
+from pybroker.protocol.records.reading import Meter, reading, survey
 from pybroker.protocol.records.record import BatchBuilder, invalid
 from pybroker.protocol.records.validate import BatchFacts, TopicRules, check_batch, checking
 from pybroker.protocol.work import Work
@@ -61,13 +62,6 @@ class Validated(NamedTuple):
     max_timestamp_offset: int
 
 
-class _Batch(NamedTuple):
-    at: int
-    header: BatchHeader
-    payload: bytes | None  # decompressed records of magic 2
-    facts: BatchFacts
-
-
 def validating(
     buf: Buffer,
     rules: TopicRules,
@@ -84,41 +78,43 @@ def validating(
     RecordsRejected, UNSUPPORTED_FOR_MESSAGE_FORMAT, UNKNOWN_SERVER_ERROR (codec, negative timestamps), and
     MESSAGE_TOO_LARGE above the limit. Writes into `buf` if it can be written to and the batch can stay as it is.
     """
-    view = memoryview(buf)
-    found = yield from headers_of(view)
-    if not found:
+    view, meter = memoryview(buf), Meter()
+    first, several = yield from survey(view, meter)
+    if first is None:
         raise invalid("Record batch has no batches at all")
-    meter = Meter()
-    source = yield from _source_codec(view, found, meter)
+    source = yield from _source_codec(view, meter)
     target = source if rules.codec is None else codec_of(rules.codec)
-    first = found[0][1]
-    if (first.magic >= MAGIC_V2 or source) and len(found) > 1:
+    if (first.magic >= MAGIC_V2 or source) and several:
         raise invalid("Compressed outer record has more than one batch")
     in_place = first.magic == rules.magic and source == target and not (source and first.magic == MAGIC_V0)
     if source == Codec.NONE and first.is_control:  # control records are compressed only if written so
         in_place = True
-    batches: list[_Batch] = []
-    expected = 0
-    for at, header in found:
+    total = BatchFacts(0, NO_TIMESTAMP, NO_TIMESTAMP, True)
+    payload: bytes | None = None
+    for at, header in iter_headers(view):
         check_batch(header, first, rules)
         piece = view[at : at + header.size]
-        payload: bytes | None = None
         if header.magic >= MAGIC_V2:
             payload = yield partial(record.payload_of, piece, header, limit)
         records = yield from reading(piece, header, limit, payload=payload, check_inner=True)
-        facts = yield from checking(records, header, rules, meter, now=now, expected_offset=expected)
-        expected += facts.record_count
+        facts = yield from checking(records, header, rules, meter, now=now, expected_offset=total.record_count)
         if (source or target) and first.magic > MAGIC_V0 and rules.magic > MAGIC_V0 and not facts.consecutive:
             in_place = False  # some old clients number inner messages wrongly; brokers have always put that right
-        batches.append(_Batch(at, header, payload, facts))
+        total = _together(total, facts) if several else facts
     if in_place:
-        return _assign(view, batches, rules, base_offset, leader_epoch, now)
-    return (yield from _rebuild(view, batches, rules, target, base_offset, leader_epoch, now, limit))
+        return (yield from _assign(view, total, several, rules, base_offset, leader_epoch, now))
+    append_time = now if rules.timestamp_type == LOG_APPEND_TIME else NO_TIMESTAMP
+    if rules.magic >= MAGIC_V2 and _can_keep_payload(first, total, payload):
+        kept = payload or b""
+        built = yield from _with_codec(first, total, kept, rules, target, base_offset, leader_epoch, append_time)
+    else:
+        built = yield from _rebuild(view, payload, rules, target, base_offset, leader_epoch, append_time, limit)
+    return _describe(built, total, rules, target, base_offset, append_time)
 
 
-def _source_codec(view: memoryview, found: list[tuple[int, BatchHeader]], meter: Meter) -> Work[Codec]:
+def _source_codec(view: memoryview, meter: Meter) -> Work[Codec]:
     source = Codec.NONE
-    for at, header in found:
+    for at, header in iter_headers(view):
         if meter.due(0):
             yield None
         ensure_crc(view, at, header.size)
@@ -127,20 +123,34 @@ def _source_codec(view: memoryview, found: list[tuple[int, BatchHeader]], meter:
     return source
 
 
+def _together(some: BatchFacts, more: BatchFacts) -> BatchFacts:
+    return BatchFacts(
+        some.record_count + more.record_count,
+        min(some.min_timestamp, more.min_timestamp),
+        max(some.max_timestamp, more.max_timestamp),
+        some.consecutive and more.consecutive,
+    )
+
+
 def _assign(
-    view: memoryview, batches: list[_Batch], rules: TopicRules, base_offset: int, leader_epoch: int, now: int
-) -> Validated:
-    """Offsets, leader epoch and timestamps written into batches that stay as they are."""
+    view: memoryview, total: BatchFacts, several: bool, rules: TopicRules, base_offset: int, leader_epoch: int, now: int
+) -> Work[Validated]:
+    """Offsets, leader epoch and timestamps written into batches that stay as they are; several are messages of magic 0
+    or 1, with one record each."""
     if view.readonly:
         view = memoryview(bytearray(view))
     append_time = now if rules.timestamp_type == LOG_APPEND_TIME else None
-    last = base_offset - 1
+    last, meter = base_offset - 1, Meter()
     newest, newest_at = NO_TIMESTAMP, -1
     end = 0
-    for at, header, _, facts in batches:
-        last += facts.record_count
+    for at, header in iter_headers(view):
+        if meter.due(0):
+            yield None
+        last += 1 if several else total.record_count
         end = at + header.size
-        batch_newest = facts.max_timestamp if append_time is None else append_time
+        batch_newest = max(header.max_timestamp, NO_TIMESTAMP) if several else total.max_timestamp
+        if append_time is not None:
+            batch_newest = append_time
         if batch_newest > newest:
             newest, newest_at = batch_newest, last
         changed = (header.timestamp_type, header.max_timestamp) != (rules.timestamp_type, batch_newest)
@@ -171,22 +181,18 @@ def set_max_timestamp(
 
 def _rebuild(
     view: memoryview,
-    batches: list[_Batch],
+    payload: bytes | None,
     rules: TopicRules,
     codec: Codec,
     base_offset: int,
     leader_epoch: int,
-    now: int,
+    append_time: int,
     limit: int,
-) -> Work[Validated]:
+) -> Work[bytearray]:
     """The records of all batches in one batch (or message set) of the topic's format and codec, numbered anew."""
-    append_time = now if rules.timestamp_type == LOG_APPEND_TIME else NO_TIMESTAMP
-    if rules.magic >= MAGIC_V2 and _can_keep_payload(batches[0]):
-        built = yield from _with_codec(batches[0], rules, codec, base_offset, leader_epoch, append_time)
-        return _describe(built, batches[0].facts, rules, codec, base_offset, append_time)
     builder: BatchBuilder | legacy.SetBuilder
     if rules.magic >= MAGIC_V2:
-        first = batches[0].header
+        first = read_header(view)
         builder = BatchBuilder(
             base_offset, codec=codec, level=rules.level, leader_epoch=leader_epoch,
             timestamp_type=rules.timestamp_type, log_append_time=append_time, producer_id=first.producer_id,
@@ -198,23 +204,20 @@ def _rebuild(
             magic=rules.magic, codec=codec, level=rules.level, timestamp_type=rules.timestamp_type,
             log_append_time=append_time, limit=limit,
         )  # fmt: skip
-    offset, meter, newest = base_offset, Meter(), NO_TIMESTAMP
-    for at, header, payload, facts in batches:
-        newest = max(newest, facts.max_timestamp)
+    offset, meter = base_offset, Meter()
+    for at, header in iter_headers(view):
         records = yield from reading(view[at : at + header.size], header, limit, payload=payload)
         for found in records:
             builder.append_record(found._replace(offset=offset))
             offset += 1
             if meter.due_after(found):
                 yield None
-    built = yield builder.build
-    total = BatchFacts(offset - base_offset, NO_TIMESTAMP, newest, True)
-    return _describe(built, total, rules, codec, base_offset, append_time)
+    built: bytearray = yield builder.build
+    return built
 
 
-def _can_keep_payload(batch: _Batch) -> bool:
+def _can_keep_payload(header: BatchHeader, facts: BatchFacts, payload: bytes | None) -> bool:
     """Whether writing a magic 2 batch's records again would give the same bytes: deltas count up from the first."""
-    header, facts, payload = batch.header, batch.facts, batch.payload
     if (
         not payload
         or not facts.record_count
@@ -230,9 +233,9 @@ def _can_keep_payload(batch: _Batch) -> bool:
 
 
 def _with_codec(
-    batch: _Batch, rules: TopicRules, codec: Codec, base_offset: int, leader_epoch: int, append_time: int
-) -> Work[bytearray]:
-    header, facts, payload = batch.header, batch.facts, batch.payload or b""
+    header: BatchHeader, facts: BatchFacts, payload: bytes, rules: TopicRules, codec: Codec, base_offset: int,
+    leader_epoch: int, append_time: int,
+) -> Work[bytearray]:  # fmt: skip
     log_append_time = rules.timestamp_type == LOG_APPEND_TIME
     flags = header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG) | (LOG_APPEND_TIME_FLAG if log_append_time else 0)
     changed = header._replace(

@@ -38,14 +38,16 @@ class Meter:
         return self.due(len(found.key or b"") + len(found.value or b""))
 
 
-def headers_of(records: Buffer) -> Work[list[tuple[int, BatchHeader]]]:
-    """(position, header) of every whole batch, as iter_headers tells them."""
-    found, meter = [], Meter()
-    for at, header in iter_headers(records):
-        found.append((at, header))
+def survey(records: Buffer, meter: Meter) -> Work[tuple[BatchHeader | None, bool]]:
+    """The first batch's header, None where there is no whole batch, and whether there are more. Raises as iter_headers,
+    whichever batch it is. Nothing is kept of the others: a set of magic 0 or 1 may hold millions."""
+    first, count = None, 0
+    for _, header in iter_headers(records):
+        first = first or header
+        count += 1
         if meter.due(0):
             yield None
-    return found
+    return first, count > 1
 
 
 def reading(
