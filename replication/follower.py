@@ -54,7 +54,6 @@ class State(Enum):
     WRITING = "what it fetched is being written to a slow disk"
     LOCATING = "its log's end is not in the leader's log: asks where that begins and ends"
     BACKING_OFF = "failed, and tries again after a pause"
-    OFFLINE = "its disk has failed"
 
 
 class Event(Enum):
@@ -63,9 +62,8 @@ class Event(Enum):
     WRITTEN = "what was fetched is in the log"
     OUT_OF_RANGE = "the leader has no such offset"
     LOCATED = "the log was cut or emptied to fit into the leader's"
-    FAILED = "the leader answered with an error, or did not answer"
+    FAILED = "the leader answered with an error, or did not answer; or the log can't be written"
     RETRY = "the pause is over"
-    DISK_FAILED = "the log can't be written"
 
 
 _ACTIVE = (State.TRUNCATING, State.FETCHING, State.WRITING, State.LOCATING)
@@ -78,7 +76,6 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.BACKING_OFF, Event.RETRY): State.TRUNCATING,
     (State.BACKING_OFF, Event.FAILED): State.BACKING_OFF,
     **{(state, Event.FAILED): State.BACKING_OFF for state in _ACTIVE},
-    **{(state, Event.DISK_FAILED): State.OFFLINE for state in _ACTIVE},
 }
 
 
@@ -158,7 +155,7 @@ class Follower:
         try:
             info = log.append_as_follower(memoryview(data.records)) if data.records else None
         except KafkaError as error:
-            self._log_failed(error, now_ms)
+            self.failed(error.code, now_ms)
             return 0
         if info is None or isinstance(info, AppendInfo):
             return self._written(data, info, now_ms)
@@ -168,7 +165,7 @@ class Follower:
     def on_written(self, data: PartitionData, outcome: AppendInfo | KafkaError, now_ms: int) -> int:
         """The append that `on_fetch` began has ended like this; bytes appended."""
         if isinstance(outcome, KafkaError):
-            self._log_failed(outcome, now_ms)
+            self.failed(outcome.code, now_ms)
             return 0
         self._on(Event.WRITTEN)
         return self._written(data, outcome, now_ms)
@@ -177,7 +174,7 @@ class Follower:
         try:
             self._follow_offsets(data.high_watermark, data.log_start_offset)
         except KafkaError as error:
-            self._log_failed(error, now_ms)
+            self.failed(error.code, now_ms)
             return 0
         return 0 if info is None else info.bytes
 
@@ -212,14 +209,13 @@ class Follower:
                 self.log.truncate_fully_and_start_at(leader_start)
                 self._on(Event.LOCATED)
             except KafkaError as error:
-                self._log_failed(error, now_ms)
+                self.failed(error.code, now_ms)
         else:
             self._on(Event.LOCATED)
 
     def failed(self, error: Errors, now_ms: int) -> None:
-        """The leader answered with an error or could not be asked: try again after a pause."""
-        if self.state is State.OFFLINE:
-            return
+        """The leader answered with an error or could not be asked, or the log can't be written, as on a full disk: try
+        again after a pause. (Where its log directory has failed, it is not followed any more.)"""
         self.error = error
         self.retry_ms = now_ms + min(self._backoff_ms, FIRST_RETRY_MS << min(self._failures, 20))
         self._failures += 1
@@ -240,17 +236,10 @@ class Follower:
         try:
             self.log.truncate_to(offset)
         except KafkaError as error:
-            self._log_failed(error, now_ms)
+            self.failed(error.code, now_ms)
             return
         if then is not None:
             self._on(then)
-
-    def _log_failed(self, error: KafkaError, now_ms: int) -> None:
-        if error.code == Errors.KAFKA_STORAGE_ERROR:
-            self.error = error.code
-            self._on(Event.DISK_FAILED)
-        else:
-            self.failed(error.code, now_ms)
 
     def _on(self, event: Event) -> None:
         self.state = TRANSITIONS[self.state, event]
