@@ -13,6 +13,7 @@ from tests.support.kafka import KafkaBroker
 from tests.support.zookeeper import ZooKeeperServer
 
 SESSION_END_S = 60.0
+START_ATTEMPTS = 3
 _LINE = re.compile(r"\[[^]]*\] (WARN|ERROR|FATAL) (.*) \((\S+)\)")
 #: What is taken out of a line to get its kind, in this order: everything in brackets, then names and numbers.
 _IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^][]*\]|\{[^{}]*\}")
@@ -39,9 +40,18 @@ class KafkaNode:
         return self._broker.address
 
     def start(self) -> None:
-        """Once its registration from before is gone: it exits otherwise."""
-        wait_until(lambda: not self._is_registered(), SESSION_END_S, f"the end of broker {self.broker_id}'s session")
-        self._broker.start()
+        """Once its registration from before is gone: it exits otherwise, and also when its session expires while it
+        starts, as it may on a busy machine."""
+        for left in reversed(range(START_ATTEMPTS)):
+            wait_until(lambda: not self._is_registered(), SESSION_END_S, f"the end of {self.broker_id}'s session")
+            try:
+                self._broker.start()
+            except AssertionError as error:
+                self._broker.kill()
+                if not left or "SessionExpiredException" not in str(error):
+                    raise
+            else:
+                break
         self.running = True
 
     def stop(self) -> None:

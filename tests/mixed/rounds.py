@@ -21,11 +21,11 @@ from tests.support.java import CLASSES, jars, java, program
 from tests.support.zookeeper import ZooKeeperServer
 
 RELEASE = "3.9.2"
-SESSION_MS, FACTOR = 4000, 3
+SESSION_MS, FACTOR = 6000, 3
 PARTITIONS = {"plain": 20, "safe": 20, "wire": 4, GROWING: 4, COMPACTED: 12}
 SETTINGS = {
     "zookeeper.session.timeout.ms": SESSION_MS,
-    "replica.lag.time.max.ms": 2500,  # shorter than a session, so that ISRs shrink before brokers count as dead
+    "replica.lag.time.max.ms": 3500,  # shorter than a session, so that ISRs shrink before brokers count as dead
     "replica.high.watermark.checkpoint.interval.ms": 500,
     "leader.imbalance.check.interval.seconds": 5,
     "auto.create.topics.enable": "false",
