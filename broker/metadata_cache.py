@@ -103,6 +103,7 @@ class MetadataCache:
         self._waiting: dict[str, list[_Waiter]] = {}
         # Told of partitions that were deleted.
         self.on_removed: list[Callable[[list[TopicPartition]], None]] = []
+        self.on_gone: list[Callable[[set[int]], None]] = []  # brokers that live no more
 
     # -- lookups -------------------------------------------------------------------------------------------------
 
@@ -177,9 +178,13 @@ class MetadataCache:
             return
         if brokers != self.brokers:
             self._generation += 1
+        gone = self.brokers.keys() - brokers.keys()
         self.brokers = brokers
         self.controller_id = request.controller_id
         self._heads.clear()
+        if gone:
+            for listener in self.on_gone:
+                listener(gone)
 
     def _update_topic(
         self,

@@ -58,6 +58,7 @@ class Replication:
         changes = IsrChanges(
             broker_id, clock, self._lag_max_ms, is_alive=lambda broker: broker in cache.brokers, known=self._known
         )
+        cache.on_gone.append(lambda gone: changes.lost(manager, gone))
         self._isr = IsrSender(changes, self._writes or self.link)
         manager.replicate(self._fetchers, changes)
 

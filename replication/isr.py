@@ -95,6 +95,15 @@ class IsrChanges:
         if joining:
             self._propose(partition, [*partition.isr, *joining])
 
+    def lost(self, partitions: Iterable[Partition], brokers: set[int]) -> None:
+        """These brokers live no more: who waits for them to join the ISR goes on without them. Those that are in it are
+        the controller's to take out."""
+        for partition in partitions:
+            leader = partition.leader
+            if leader is not None and not leader.joining.isdisjoint(brokers):
+                leader.keep_outside(brokers, self._clock.monotonic_ms())
+                partition.advance()
+
     def check(self, partition: Partition, last_fetch_ms: Callable[[int], int]) -> list[str]:
         """Propose an ISR without the followers that lag; those half way there that were not named yet. To be called
         every half of replica.lag.time.max.ms. `last_fetch_ms` tells when a broker last fetched anything here."""

@@ -210,3 +210,12 @@ async def test_waiting_for_a_leader() -> None:
     assert await cache.wait_until(["t"], ready, 0)
     assert not await cache.wait_until(["u"], lambda: False, 0.01)
     assert cache._waiting == {}
+
+
+def test_who_lives_no_more_is_told_once() -> None:
+    cache, gone = filled(), []
+    cache.on_gone.append(gone.append)
+    cache.update(update(brokers=(broker(1), broker(2), broker(3))))
+    cache.update(update(brokers=(broker(1), broker(3, rack="r"))))
+    cache.update(update(brokers=(broker(1), broker(3, rack="r"))))
+    assert gone == [{2}]

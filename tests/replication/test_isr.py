@@ -18,7 +18,7 @@ from pybroker.protocol.messages.alter_partition import (
 )
 from pybroker.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 from pybroker.replication.isr import IsrChanges, IsrSender, KnownState
-from pybroker.replication.leader import NEVER_MS
+from pybroker.replication.leader import NEVER_MS, OUTSIDE_MS
 from pybroker.replication.partition import Partition
 from tests.replication.cluster_model import ModelLog
 
@@ -162,6 +162,36 @@ def test_a_refused_set_is_given_up(error: Errors) -> None:
     leader = bench.partitions[0].leader
     assert leader is not None and leader.in_flight is None
     assert not bench.asked()
+
+
+def test_who_was_refused_is_neither_proposed_again_at_once_nor_waited_for() -> None:
+    bench = Bench(isr=(1, 2))
+    bench.append()
+    bench.fetch(2, 1)
+    bench.fetch(3, 1)
+    assert bench.asked()
+    bench.answer(Errors.INELIGIBLE_REPLICA)
+    bench.append()
+    bench.fetch(2, 2)
+    assert bench.partitions[0].log.high_watermark == 2
+    bench.fetch(3, 2)
+    assert not bench.asked()
+    bench.clock.advance(OUTSIDE_MS)
+    bench.fetch(3, 2)
+    assert bench.asked() == [(0, [1, 2, 3], 4, 7)]
+
+
+def test_one_that_was_about_to_join_and_dies_is_waited_for_no_more() -> None:
+    bench = Bench(isr=(1, 2))
+    bench.alive.discard(3)  # the controller has not told of it yet: it may not join
+    bench.append()
+    bench.fetch(2, 1)
+    bench.fetch(3, 1)
+    bench.append()
+    bench.fetch(2, 2)
+    assert bench.partitions[0].log.high_watermark == 1
+    bench.changes.lost(bench.partitions, {3})
+    assert bench.partitions[0].log.high_watermark == 2
 
 
 def test_unknown_errors_are_asked_again() -> None:
