@@ -185,8 +185,9 @@ class Log:
         """Give the batches their offsets, in place, and write them; `records` must be writable.
 
         `version` is the Produce request's. Without `from_client` (a coordinator's records, markers) contents are not
-        judged. The answer is awaitable where it has to wait for the disk (flush.messages, a slow disk); the order of
-        appends is that of the calls all the same. It must not be cancelled, and `records` have to stay till then.
+        judged. The answer is awaitable where it has to wait for the disk (flush.messages, a slow disk) or takes long to
+        convert; the order of appends is that of the calls all the same. It must not be cancelled, and `records` have to
+        stay till then.
 
         Raises InvalidProduce and RecordsRejected (see append) and other KafkaErrors: MESSAGE_TOO_LARGE,
         CORRUPT_MESSAGE, INVALID_RECORD, those of ProducerStates.check, KAFKA_STORAGE_ERROR. The reason is a note.
