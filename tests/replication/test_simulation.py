@@ -141,7 +141,7 @@ def _watermark_without_what_is_asked_for(patch: pytest.MonkeyPatch) -> None:
 
 
 def _anybody_joins(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LeaderState, "may_join_isr", lambda leader, replica, mark: replica not in leader.maximal_isr)
+    patch.setattr(LeaderState, "may_join_isr", lambda leader, replica, mark, now_ms: replica not in leader.maximal_isr)
 
 
 def _nothing_is_cut(patch: pytest.MonkeyPatch) -> None:
