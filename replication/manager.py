@@ -124,13 +124,17 @@ class ReplicaManager:
         return LeaderAndIsrResponse(topics=topics)
 
     async def _apply_in_turn(self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState) -> Errors:
-        """Not while something is being appended: an append of one leader epoch is done before the next one begins."""
+        """Not while something is being appended: an append of one leader epoch is done before the next one begins. What
+        waits to be appended is refused, unless this broker leads on: a batch in the middle of what a producer has sent
+        must not fail alone, as those behind it would be out of order."""
         at = TopicPartition(topic.topic_name, state.partition_index)
         while True:
             log = self._log_manager.get(at)
             if log is None or log.queue is None:
                 return self._apply(topic, state)
-            async with log.queue.turn(refusing=Errors.NOT_LEADER_OR_FOLLOWER):
+            current = self.topics.get(at.topic, {}).get(at.partition)
+            leads_on = state.leader == self.broker_id and current is not None and current.leader is not None
+            async with log.queue.turn(refusing=None if leads_on else Errors.NOT_LEADER_OR_FOLLOWER):
                 if self._log_manager.get(at) is log:
                     return self._apply(topic, state)
 

@@ -118,7 +118,8 @@ class AppendQueue:
         The result or KafkaError is in the future, which nobody else may end.
         """
         future: asyncio.Future[AppendInfo] = asyncio.get_running_loop().create_future()
-        self._enter(append, future)
+        self._waiting.append((append, future))
+        self._begin()
         return future
 
     def refuse(self, error: Errors) -> None:
@@ -132,7 +133,8 @@ class AppendQueue:
 
     @asynccontextmanager
     async def turn(self, refusing: Errors | None = None) -> AsyncIterator[None]:
-        """Nothing is being appended inside. With `refusing` all that waits then or now gets that error instead."""
+        """Nothing is being appended inside: it comes behind the append that is under way, before those that wait. With
+        `refusing` all that waits then or now gets that error instead."""
         if refusing is not None:
             self.refuse(refusing)
         loop = asyncio.get_running_loop()
@@ -144,7 +146,8 @@ class AppendQueue:
                 entered.set_result(None)
                 await left
 
-        self._enter(hold, None)
+        self._waiting.appendleft((hold, None))
+        self._begin()
         try:
             await entered
             if refusing is not None:
@@ -154,8 +157,7 @@ class AppendQueue:
             if not left.done():
                 left.set_result(None)
 
-    def _enter(self, append: Work, future: asyncio.Future[AppendInfo] | None) -> None:
-        self._waiting.append((append, future))
+    def _begin(self) -> None:
         if self._runner is None:
             self._runner = asyncio.get_running_loop().create_task(self._run(), name=f"appends to {self._log!r}")
 

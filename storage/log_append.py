@@ -100,6 +100,7 @@ async def append_in_turn(
     prepared = await workshop.do(work) if in_steps and workshop is not None else finish(work)
     if log.active.fd < 0:  # the log has been let go of meanwhile
         raise KafkaError(Errors.KAFKA_STORAGE_ERROR)
+    leader_epoch = max(leader_epoch, log.latest_epoch)  # this leader may have begun a new epoch meanwhile
     ready = _place(log, prepared, leader_epoch, now_ms, from_client)
     if isinstance(ready, AppendInfo):
         return ready
