@@ -235,7 +235,7 @@ class PartitionReader:
             records=NO_BYTES, aborted_transactions=None,
         )  # fmt: skip
         ask.bytes_seen, ask.end_seen, ask.sees_less = partition.bytes_in, end, end != log.log_end_offset
-        ask.at_end = ask.offset == end
+        at_end = ask.at_end = ask.offset == end
         if parameters.with_epochs and ask.last_fetched_epoch >= 0:
             if ask.last_fetched_epoch == log.latest_epoch:
                 epoch, epoch_end = log.latest_epoch, log.log_end_offset
@@ -264,7 +264,7 @@ class PartitionReader:
         judged = committed and not parameters.is_follower
         if judged:
             data.aborted_transactions = []
-        if ask.at_end:
+        if at_end:
             return data
         limit = min(ask.max_bytes, max(left, 0))
         read = log.read(ask.offset, limit, max_offset=end, min_one=min_one, blocking=blocking)

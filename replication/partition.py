@@ -193,14 +193,21 @@ class Partition:
 
     def advance(self) -> None:
         """The log's end or a follower has moved: move the high watermark as far as it may go, and tell the watchers."""
-        leader, log = self.leader, self.log
-        if leader is not None:
-            end = log.log_end_offset
-            mark = leader.high_watermark(end, log.high_watermark) if leader.followers else end
-            if mark > log.high_watermark:
-                log.update_high_watermark(mark)
+        self._raise_watermark()
         if self.watchers:
             self.tell_watchers()
+
+    def _raise_watermark(self) -> bool:
+        """As far as it may go; whether it has moved."""
+        leader, log = self.leader, self.log
+        if leader is None:
+            return False
+        end, before = log.log_end_offset, log.high_watermark
+        mark = leader.high_watermark(end, before) if leader.followers else end
+        if mark <= before:
+            return False
+        log.update_high_watermark(mark)
+        return True
 
     def followed(self, size: int) -> None:
         """`size` bytes came from the leader, or the high watermark has moved: consumers may be reading here."""
@@ -237,12 +244,14 @@ class Partition:
         progress = leader.followers.get(replica_id)
         if progress is None:
             raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
+        waited_for = progress.log_start_offset != log_start_offset  # by deletions
         progress.record_fetch(fetch_offset, log_start_offset, self.log.log_end_offset, now_ms)
         keeper = self.isr_keeper
         if keeper is not None and replica_id not in leader.maximal_isr:
             leader.judge_outsider(replica_id, now_ms, keeper.lag_max_ms)
             keeper.consider(self)
-        self.advance()
+        if (self._raise_watermark() or waited_for) and self.watchers:
+            self.tell_watchers()
 
     def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int) -> tuple[int, int]:
         """(largest epoch not above `epoch`, where it ends), (-1, -1) where unknown (KIP-101)."""
