@@ -14,6 +14,8 @@ from tests.support.broker import BrokerProcess
 from tests.support.records import batch, headers
 from tests.support.wire import Closed, WireClient
 
+COORDINATOR_LOAD_IN_PROGRESS = 14
+PRODUCER_ID_S = 30.0
 IN_FLIGHT = 5  # what an idempotent producer may have outstanding
 RECORDS = 10
 PACE = 0.005  # seconds between batches: rounds are for the moments of a crash, not for volume
@@ -113,7 +115,13 @@ class Writer:
 
 
 def new_producer_id(client: WireClient) -> int:
-    answer = client.call("InitProducerId", 4, {"TransactionalId": None, "TransactionTimeoutMs": 60000})
+    request = {"TransactionalId": None, "TransactionTimeoutMs": 60000}
+    deadline = time.monotonic() + PRODUCER_ID_S
+    while True:
+        answer = client.call("InitProducerId", 4, request)
+        if answer["ErrorCode"] != COORDINATOR_LOAD_IN_PROGRESS or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)  # the first block of ids has not come yet
     assert (answer["ErrorCode"], answer["ProducerEpoch"]) == (0, 0), answer
     return int(answer["ProducerId"])
 
