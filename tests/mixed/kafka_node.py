@@ -14,6 +14,7 @@ from tests.support.zookeeper import ZooKeeperServer
 
 SESSION_END_S = 60.0
 START_ATTEMPTS = 3
+START_S = 300.0  # recovery included
 _LINE = re.compile(r"\[[^]]*\] (WARN|ERROR|FATAL) (.*) \((\S+)\)")
 #: What is taken out of a line to get its kind, in this order: everything in brackets, then names and numbers.
 _IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^][]*\]|\{[^{}]*\}")
@@ -45,7 +46,7 @@ class KafkaNode:
         for left in reversed(range(START_ATTEMPTS)):
             wait_until(lambda: not self._is_registered(), SESSION_END_S, f"the end of {self.broker_id}'s session")
             try:
-                self._broker.start()
+                self._broker.start(START_S)
             except AssertionError as error:
                 self._broker.kill()
                 if not left or "SessionExpiredException" not in str(error):
