@@ -21,6 +21,7 @@ FILE = ROOT / "tests" / "data" / "mixed" / "complaints.txt"
 
 
 def known_complaints() -> set[str]:
+    """Empty while they have not been recorded."""
     return set(FILE.read_text().splitlines()) if FILE.exists() else set()
 
 
