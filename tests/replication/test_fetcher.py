@@ -29,6 +29,7 @@ from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.replication.fetch import FetchParameters, PartitionReader
 from pybroker.replication.fetch_requests import FetchSettings
 from pybroker.replication.fetchers import ReplicaFetchers
+from pybroker.replication.follower import Follower, State
 from pybroker.replication.partition import Partition
 from tests.replication.cluster_model import ModelLog, SlowLog
 
@@ -286,4 +287,48 @@ async def test_a_slow_disk_holds_up_its_own_partitions_only() -> None:
     assert slow.log_end_offset == 4
     await asyncio.sleep(0.01)
     assert slow.high_watermark == 3
+    bench.fetchers.close()
+
+
+class Hand:
+    """A connection whose requests are answered by the test."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, Callable[[Any], None]]] = []
+
+    def ask(self, request: Any, version: int, on_answer: Callable[[Any], None]) -> None:
+        self.asked.append((request, on_answer))
+
+    def close(self) -> None:
+        """Nothing is out."""
+
+
+async def test_the_next_fetch_leaves_in_the_call_that_answers_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, hand = Bench(100), Hand()
+    bench.fetchers = ReplicaFetchers(bench.settings, lambda *_: hand, SystemClock())  # type: ignore[arg-type]
+    bench.follow()
+    await bench.until(lambda: bool(hand.asked))
+    prepared: list[Follower] = []
+    prepare = Follower.prepare
+
+    def noted(self: Follower, now_ms: int) -> State:
+        prepared.append(self)
+        return prepare(self, now_ms)
+
+    monkeypatch.setattr(Follower, "prepare", noted)
+
+    def answer() -> list[int]:
+        """The partitions that the next request names."""
+        request, on_answer = hand.asked[-1]
+        count = len(hand.asked)
+        on_answer(bench.leader.fetch(request, 17))
+        assert len(hand.asked) == count + 1
+        return [each.partition for topic in hand.asked[-1][0].topics for each in topic.partitions]
+
+    assert len(hand.asked) == 1
+    assert answer() == []
+    bench.append(7)
+    prepared.clear()
+    assert answer() == [7]
+    assert [follower.log for follower in prepared] == [bench.logs[7]]  # the other 99 cost nothing
     bench.fetchers.close()
