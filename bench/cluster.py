@@ -188,6 +188,7 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     options = parsed()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing it started stays behind
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pybroker-bench"
     parent: Path = options.dir or cache
     parent.mkdir(parents=True, exist_ok=True)
