@@ -237,8 +237,8 @@ class Watches:
         sets = [SetData(paths.topic(name), paths.encode_topic(node), read[name][1]) for name, node in new.items()]
         results = dict(zip(new, await self._writes.write([Write(each) for each in sets]), strict=True))
         topics |= {name: new[name] for name, result in results.items() if not isinstance(result, StoreError)}
-        for name in new:
-            log.info("topic %s has got an id", name)
+        if new:
+            log.info("%d topics that had no ids get them: %s", len(new), ", ".join(list(new)[:10]))
         return [name for name, result in results.items() if isinstance(result, BadVersion)]
 
     async def _read_topic_nodes(self, names: list[str]) -> dict[str, tuple[TopicNode, int]]:

@@ -86,6 +86,8 @@ class Cluster:
                 own |= {"zookeeper.connect": connect, "broker.id": str(broker_id)}
                 self.brokers[broker_id] = (TwoDirectories if two_directories else BrokerProcess)(data, own)
         self._later = later
+        session_ms = (SETTINGS | dict(settings or {}))["zookeeper.session.timeout.ms"]
+        self._half_session_seconds = int(session_ms) / 2000
         self._store: Any = None
         self._paused: set[int] = set()
 
@@ -186,7 +188,7 @@ class Cluster:
         try:
             if self.node("/controller") is not None:
                 self._store.delete(f"{self.chroot}/controller")
-            wait_until(lambda: self.controller_id() == broker_id, SESSION_MS / 2000, f"controller {broker_id}")
+            wait_until(lambda: self.controller_id() == broker_id, self._half_session_seconds, f"controller {broker_id}")
         finally:
             for each in others:
                 self.resume(each)
