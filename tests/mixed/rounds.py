@@ -34,6 +34,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
     "log.flush.scheduler.interval.ms": 500,
     "log.flush.offset.checkpoint.interval.ms": 1000,
+    "log.flush.start.offset.checkpoint.interval.ms": 500,  # Kafka's tool can't compare logs that start elsewhere
     "log.segment.delete.delay.ms": 1000,
     "log.retention.check.interval.ms": 2000,
     "log.cleaner.backoff.ms": 1000,
