@@ -42,6 +42,7 @@ def cluster(running: Cluster) -> Cluster:
     """All four run, under a controller that is Apache Kafka."""
     running.bring_back(*(set(running.brokers) - set(running.running())))
     running.make_controller(CONTROLLER)
+    running.wait_registered(*running.brokers)  # a session may have ended while its broker was paused
     return running
 
 
@@ -140,6 +141,7 @@ def test_a_stalled_follower_leaves_the_isr_and_returns(cluster: Cluster, stalled
     leader = OUR_OTHER if stalled == KAFKA_MEMBER else KAFKA_MEMBER
     cluster.create_topic(topic, {0: [leader, stalled]})
     acknowledged = produce(cluster, topic, "before", 10)
+    cluster.wait_in_sync(topic)
     cluster.pause(stalled)
     try:
         acknowledged |= produce(cluster, topic, "without", 10)
