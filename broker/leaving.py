@@ -35,6 +35,7 @@ async def hand_over(
     if not set(cache.brokers) - {broker_id}:
         logger.info("No other broker is there to lead what this one leads")
         return False
+    replicas.leaving = True
     for attempt in range(attempts):
         asked = controller.controller_id
         try:

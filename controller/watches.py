@@ -188,15 +188,17 @@ class Watches:
             return None
 
     async def _read_preferred_election(self) -> Event | None:
-        """The old tools' way to ask for an election; the node is removed at once (also when there is none: every
-        controller does so)."""
-        found = await self._store.get_many([paths.PREFERRED_ELECTION], self._preferred_election_asked)
-        await self._writes.write([Write(Delete(paths.PREFERRED_ELECTION))])
-        await self._store.exists(paths.PREFERRED_ELECTION, self._preferred_election_asked)
-        if found[0] is None:
+        """The old tools' way to ask for an election. The node that was read is removed at once: never one that came
+        since, which nobody would read."""
+        if await self._store.exists(paths.PREFERRED_ELECTION, self._preferred_election_asked) is None:
             return None
+        found = (await self._store.get_many([paths.PREFERRED_ELECTION]))[0]
+        if found is None:
+            return None
+        await self._writes.write([Write(Delete(paths.PREFERRED_ELECTION, found[1].version))])
+        self._queue.put("preferred", self._read_preferred_election)  # sets the watch again
         try:
-            wanted = paths.decode_partition_list(found[0][0])
+            wanted = paths.decode_partition_list(found[0])
         except ValueError as error:
             log.warning("a request for elections can't be read: %s", error)
             return None

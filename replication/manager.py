@@ -72,6 +72,9 @@ class ReplicaManager:
         self._topic_overrides = topic_overrides
         self._fetchers: Fetchers | None = None
         self._isr_keeper: IsrKeeper | None = None
+        # The broker is about to stop: it does not follow what it led, so that no new leader takes it into an ISR
+        # (Kafka: ReplicaManager.makeFollowers).
+        self.leaving = False
         # Where leaders are to be reached by their followers: (host, port), as the controller told.
         self.leader_addresses: dict[int, tuple[str, int]] = {}
         self._offline: set[TopicPartition] = set()
@@ -159,7 +162,7 @@ class ReplicaManager:
                 current.make_leader(state, self._clock.monotonic_ms())
             else:
                 current.make_follower(state)
-                if self._fetchers is not None and state.leader >= 0:
+                if self._fetchers is not None and state.leader >= 0 and not self.leaving:
                     self._fetchers.follow(current)
             self._tell(current)
         except KafkaError as error:

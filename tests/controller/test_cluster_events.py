@@ -226,7 +226,8 @@ async def test_a_broker_announces_its_end(cluster: Cluster) -> None:
     assert await cluster.controller.announce_shutdown(2, -1) == [AT]  # nobody else is left
 
 
-async def test_an_election_is_asked_for_in_the_old_way(cluster: Cluster) -> None:
+async def led_by_the_second(cluster: Cluster) -> None:
+    """Partition AT, of replicas 1 and 2, both in sync."""
     await cluster.create_topic("t", replicas=(1, 2))
     await idle(cluster.controller)
     await cluster.controller.announce_shutdown(1, -1)
@@ -238,8 +239,45 @@ async def test_an_election_is_asked_for_in_the_old_way(cluster: Cluster) -> None
             await asyncio.sleep(0.01)
     await idle(cluster.controller)
     await propose(cluster, (2, 1))
+
+
+async def test_an_election_is_asked_for_in_the_old_way(cluster: Cluster) -> None:
+    await led_by_the_second(cluster)
     await cluster.store.create(paths.PREFERRED_ELECTION, paths.encode_partition_list([AT]))
     assert (await until(cluster, 1)).isr == (2, 1)
+    with pytest.raises(NoNode):
+        await cluster.store.get(paths.PREFERRED_ELECTION)
+
+
+async def test_an_election_asked_for_while_the_controller_looks_is_not_lost(cluster: Cluster) -> None:
+    """The node comes right behind the look that finds none, of a controller that takes office."""
+    await led_by_the_second(cluster)
+    exists, get_many, looks = cluster.store.exists, cluster.store.get_many, 0
+
+    async def looked_in_vain(path: str) -> None:
+        nonlocal looks
+        looks += path == paths.PREFERRED_ELECTION
+        if looks == 2:  # the first one only sets the watch
+            looks += 1
+            await cluster.store.create(path, paths.encode_partition_list([AT]))
+
+    async def exists_before(path: str, *watches: Watch) -> object:
+        found = await exists(path, *watches)
+        if found is None:
+            await looked_in_vain(path)
+        return found
+
+    async def read_before(wanted: list[str], *watches: Watch) -> list[object]:
+        found = await get_many(wanted, *watches)
+        if found == [None]:
+            await looked_in_vain(wanted[0])
+        return list(found)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster.store, "exists", exists_before)
+        patch.setattr(cluster.store, "get_many", read_before)
+        await cluster.store.delete(paths.CONTROLLER)
+        assert (await until(cluster, 1)).isr == (2, 1)
     with pytest.raises(NoNode):
         await cluster.store.get(paths.PREFERRED_ELECTION)
 
