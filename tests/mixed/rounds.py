@@ -90,6 +90,7 @@ def verify_replicas(cluster: Cluster) -> None:
     tool = CLASSES["ReplicaVerificationTool"]
     command = [*java(f"{jars(RELEASE)}/*", tool), "--broker-list", cluster.bootstrap, "--topics-include"]
     command += ["|".join(VERIFIED), "--time", "-2", "--report-interval-ms", "500"]
+    command += ["--max-wait-ms", "50"]  # it takes a segment in a step, and waits for partitions that have no more
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     limit = threading.Timer(VERIFY_S, process.kill)
     limit.start()
