@@ -162,19 +162,23 @@ async def test_every_write_once_while_connections_break(store: ZooKeeperStore, p
     await store.create("/v")
     await store.create("/n")
 
-    async def write() -> list[int]:
-        sets = [store.set("/v", b"%d" % version, version) for version in range(2000)]
-        notes = [store.create("/n/n_", b"%d" % number, sequential=True) for number in range(200)]
-        answers, _ = await asyncio.gather(asyncio.gather(*sets), asyncio.gather(*notes))
-        return [each.version for each in answers]
+    sets = [asyncio.ensure_future(store.set("/v", b"%d" % version, version)) for version in range(2000)]
+    notes = [asyncio.ensure_future(store.create("/n/n_", b"%d" % each, sequential=True)) for each in range(200)]
+    writing = asyncio.gather(*sets, *notes)
 
-    writing = asyncio.ensure_future(write())
+    def written() -> int:
+        return sum(each.done() for each in sets)
+
     while not writing.done():
+        enough = written() + 60
+        while not writing.done() and written() < enough:
+            await asyncio.sleep(0.005)
         await asyncio.sleep(0.05)
         await proxy.cut()
         await proxy.mend()
         await asyncio.sleep(0.2)
-    assert await writing == list(range(1, 2001))
+    await writing
+    assert [(await each).version for each in sets] == list(range(1, 2001))
     assert (await store.get("/v"))[0] == b"1999"
     found = await store.get_many([f"/n/{name}" for name in await store.children("/n")])
     assert sorted(int(node[0]) for node in found if node) == list(range(200))

@@ -126,9 +126,9 @@ def test_a_leaving_broker_hands_over(cluster: Cluster, leaving: int) -> None:
     cluster.create_topic(topic, {0: [leaving, *others[:2]], 1: [others[2], leaving, others[0]]})
     acknowledged = produce(cluster, topic, "before")
     cluster.stop(leaving)
-    assert [state.leader for state in cluster.states(topic)] == [others[0], others[2]]
+    assert [state.leader for state in cluster.states(topic).values()] == [others[0], others[2]]
     left = [(*others[:2],), (others[2], others[0])]
-    wait_until(lambda: [state.isr for state in cluster.states(topic)] == left, 20, "ISRs without it")
+    wait_until(lambda: [state.isr for state in cluster.states(topic).values()] == left, 20, "ISRs without it")
     acknowledged |= produce(cluster, topic, "without")
     cluster.bring_back(leaving)
     check(cluster, topic, acknowledged)
