@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from pybroker.broker.metadata_cache import MetadataCache
+from pybroker.broker.isr_answers import answers_by_name
+from pybroker.broker.metadata_cache import Endpoint, MetadataCache
 from pybroker.config import BrokerConfig
 from pybroker.controller.controller import Controller
 from pybroker.controller.paths import ProducerIdBlock
@@ -16,12 +17,7 @@ from pybroker.controller.store import MetadataStore, StoreError
 from pybroker.protocol.connection import BrokerConnection
 from pybroker.protocol.errors import Errors
 from pybroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from pybroker.protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    ResponsePartitionData,
-    ResponseTopicData,
-)
+from pybroker.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.uuids import ZERO_UUID
 
@@ -85,22 +81,33 @@ class ControllerLink:
         return controller
 
     def _to_controller(self) -> BrokerConnection:
-        endpoint = self._cache.endpoint(self._cache.controller_id, self._config.inter_broker_listener)
-        if endpoint is None:
-            raise ConnectionError("no controller is known")
+        endpoint = controller_endpoint(self._config, self._cache)
         known = self._connection
         if known is None or (known.host, known.port) != (endpoint.host, endpoint.port):
             self.close()
-            known = self._connection = BrokerConnection(
-                endpoint.host, endpoint.port, str(self._broker_id), self._loop,
-                request_timeout_ms=self._config.int("controller.socket.timeout.ms"),
-            )  # fmt: skip
+            known = self._connection = connect(endpoint, self._broker_id, self._config, self._loop)
         return known
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def controller_endpoint(config: BrokerConfig, cache: MetadataCache) -> Endpoint:
+    """Where another broker that is the controller is to be asked. Raises ConnectionError where none is known."""
+    endpoint = cache.endpoint(cache.controller_id, config.inter_broker_listener)
+    if endpoint is None:
+        raise ConnectionError("no controller is known")
+    return endpoint
+
+
+def connect(
+    endpoint: Endpoint, broker_id: int, config: BrokerConfig, loop: asyncio.AbstractEventLoop
+) -> BrokerConnection:
+    """A connection to the controller at `endpoint`."""
+    timeout_ms = config.int("controller.socket.timeout.ms")
+    return BrokerConnection(endpoint.host, endpoint.port, str(broker_id), loop, request_timeout_ms=timeout_ms)
 
 
 async def _alter_here(controller: Controller, request: AlterPartitionRequest) -> AlterPartitionResponse:
@@ -116,11 +123,4 @@ async def _alter_here(controller: Controller, request: AlterPartitionRequest) ->
         answers = await controller.propose_isrs(request.broker_id, request.broker_epoch, proposals)
     except StoreError as error:
         raise ConnectionError(f"the metadata store: {error}") from error
-    topics: dict[str, ResponseTopicData] = {}
-    for at, (error_code, state) in answers.items():
-        row = ResponsePartitionData(partition_index=at.partition, error_code=error_code)
-        if state is not None:
-            row.leader_id, row.leader_epoch, row.isr = state.leader, state.leader_epoch, list(state.isr)
-            row.partition_epoch = state.partition_epoch
-        topics.setdefault(at.topic, ResponseTopicData(topic_name=at.topic)).partitions.append(row)
-    return AlterPartitionResponse(error_code=Errors.NONE, topics=list(topics.values()))
+    return answers_by_name({at: error if state is None else state for at, (error, state) in answers.items()})

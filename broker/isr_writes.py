@@ -11,17 +11,12 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from pybroker.broker.isr_answers import answers_by_name
 from pybroker.controller import paths
 from pybroker.controller.paths import LeaderAndIsr
 from pybroker.controller.store import BadVersion, MetadataStore, NodeStat, NoNode, SetData, StoreClosed, StoreError
 from pybroker.protocol.errors import Errors
-from pybroker.protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    PartitionData,
-    ResponsePartitionData,
-    ResponseTopicData,
-)
+from pybroker.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, PartitionData
 from pybroker.protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -57,11 +52,7 @@ class IsrWrites:
         except StoreError as error:
             raise ConnectionError(f"the metadata store: {error}") from error
         self._tell(at for at, answer in answers.items() if isinstance(answer, LeaderAndIsr))
-        topics: dict[str, ResponseTopicData] = {}
-        for at, answer in answers.items():
-            topic = topics.setdefault(at.topic, ResponseTopicData(topic_name=at.topic))
-            topic.partitions.append(_row(at.partition, answer))
-        return AlterPartitionResponse(topics=list(topics.values()))
+        return answers_by_name(answers)
 
     async def _read(self, wanted: Wanted) -> Found:
         """The states as they are now, or why there is none for us."""
@@ -137,15 +128,3 @@ def _outcome(new: LeaderAndIsr, result: object) -> LeaderAndIsr | Errors:
     if isinstance(result, StoreError):
         raise result
     return new
-
-
-def _row(index: int, answer: LeaderAndIsr | Errors) -> ResponsePartitionData:
-    if isinstance(answer, Errors):
-        return ResponsePartitionData(partition_index=index, error_code=answer)
-    return ResponsePartitionData(
-        partition_index=index,
-        leader_id=answer.leader,
-        leader_epoch=answer.leader_epoch,
-        isr=list(answer.isr),
-        partition_epoch=answer.partition_epoch,
-    )

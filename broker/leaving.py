@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from pybroker.broker.controller_link import connect, controller_endpoint
 from pybroker.broker.metadata_cache import MetadataCache
 from pybroker.config import BrokerConfig
 from pybroker.controller.controller import Controller
-from pybroker.protocol.connection import BrokerConnection
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from pybroker.replication.manager import ReplicaManager
@@ -74,16 +74,7 @@ async def _ask(broker_id: int, config: BrokerConfig, cache: MetadataCache, contr
     """What remains. Raises OSError and KafkaError."""
     if controller.is_active:
         return [str(at) for at in await controller.announce_shutdown(broker_id, controller.broker_epoch)]
-    endpoint = cache.endpoint(controller.controller_id, config.inter_broker_listener)
-    if endpoint is None:
-        raise ConnectionError("no controller is known")
-    connection = BrokerConnection(
-        endpoint.host,
-        endpoint.port,
-        str(broker_id),
-        asyncio.get_running_loop(),
-        request_timeout_ms=config.int("controller.socket.timeout.ms"),
-    )
+    connection = connect(controller_endpoint(config, cache), broker_id, config, asyncio.get_running_loop())
     try:
         request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=controller.broker_epoch)
         response: ControlledShutdownResponse = await connection.send(request, VERSION)

@@ -18,6 +18,8 @@ from pybroker.protocol.errors import Errors, KafkaError
 BLOCK_SIZE = 1000
 #: The next block is fetched when this much of the current one is used.
 PREFETCH_AT = BLOCK_SIZE * 9 // 10
+#: How long a producer waits for a block that is fetched; what it sent behind its question waits as well.
+WAIT_SECONDS = 1.0
 _LAST_ID = 2**63 - 1
 
 #: Gets the next block for this broker. Raises StoreError, OSError; KafkaError when all ids are used.
@@ -65,9 +67,10 @@ class ProducerIds:
     async def _take_block(self) -> None:
         following = self._following or self._fetch_block()
         try:
-            block = await asyncio.shield(following)
+            block = await asyncio.wait_for(asyncio.shield(following), WAIT_SECONDS)
         except (StoreError, OSError, ValueError) as error:
-            raise KafkaError(Errors.COORDINATOR_LOAD_IN_PROGRESS, f"no producer id block: {error}") from error
+            why = str(error) or "none came yet"
+            raise KafkaError(Errors.COORDINATOR_LOAD_IN_PROGRESS, f"no producer id block: {why}") from error
         finally:
             # Of several that waited here the first takes the block over, or sees to it that another is asked for.
             first = self._following is following

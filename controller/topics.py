@@ -11,6 +11,7 @@ The writer only writes what is wanted; the controller sees it and makes it so. O
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ UNSET = -1
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka 4's bound; 3.9 would try and run out of memory."""
+
+AUTO_CREATION_SECONDS = 1.0
+"""How long who asked for a topic that is missing waits for its creation. The store may be out of reach for long, and
+what the client sent behind its question waits as well."""
 
 _AUTO_CREATION_STARTED = frozenset({Errors.TOPIC_ALREADY_EXISTS, Errors.REQUEST_TIMED_OUT})
 
@@ -104,6 +109,13 @@ _INTERNAL: dict[str, _InternalTopic] = {
 }
 
 
+class _Coming(NamedTuple):
+    """A topic that is being made because somebody asked for it, and until when (loop time) that is waited for."""
+
+    answers: asyncio.Task[dict[str, Errors]]
+    deadline: float
+
+
 class TopicWriter:
     """See the module's text."""
 
@@ -126,6 +138,7 @@ class TopicWriter:
         self._topic_ids = topic_ids
         # Names being written: a second request for one finds that it exists.
         self._creating: set[str] = set()
+        self._coming: dict[str, _Coming] = {}
 
     # -- creating
 
@@ -161,8 +174,34 @@ class TopicWriter:
         """Create topics with the broker's defaults, as Metadata asks for; returns what to answer for each.
 
         LEADER_NOT_AVAILABLE when the topic is there or coming: the client asks again. One that the store has is there,
-        although this broker may not have been told of it, nor of enough brokers to make it.
+        although this broker may not have been told of it, nor of enough brokers to make it. What takes longer than
+        AUTO_CREATION_SECONDS goes on without being waited for.
         """
+        loop = asyncio.get_running_loop()
+        fresh = list(dict.fromkeys(name for name in names if name not in self._coming))
+        if fresh:
+            task = asyncio.create_task(self._auto_create(fresh), name="auto-create")
+            self._coming |= dict.fromkeys(fresh, _Coming(task, loop.time() + AUTO_CREATION_SECONDS))
+            task.add_done_callback(lambda done: self._came(fresh, done))
+        coming = {name: self._coming[name] for name in names}
+        for creation in set(coming.values()):
+            await asyncio.wait([creation.answers], timeout=max(creation.deadline - loop.time(), 0))
+        return {
+            name: creation.answers.result()[name] if creation.answers.done() else Errors.LEADER_NOT_AVAILABLE
+            for name, creation in coming.items()
+        }
+
+    def is_coming(self, name: str) -> bool:
+        """Whether a topic that was asked for is not written yet."""
+        return name in self._coming
+
+    def _came(self, names: Sequence[str], task: asyncio.Task[dict[str, Errors]]) -> None:
+        for name in names:
+            del self._coming[name]
+        if not task.cancelled():
+            task.exception()  # told to who still waits, maybe nobody
+
+    async def _auto_create(self, names: Sequence[str]) -> dict[str, Errors]:
         valid = [name for name in names if topic_names.is_valid(name)]
         answers = dict.fromkeys(names, Errors.INVALID_TOPIC_EXCEPTION)
         present = await self._present(valid)

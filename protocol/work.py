@@ -41,41 +41,35 @@ class Workshop:
     async def _do(self, work: Work[T]) -> T:
         loop = asyncio.get_running_loop()
         pace = Pace()
-        resume: Callable[[], Call | None] = work.__next__
-        while True:
-            try:
-                call = resume()
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            resume = work.__next__
-            if call is not None:
-                outcome = await asyncio.gather(loop.run_in_executor(self._threads, call), return_exceptions=True)
-                resume = _sending(work, outcome[0])
-                pace = Pace()
-            elif pace.due():
-                await pace.rest()
-
-
-def _sending(work: Work[T], outcome: Any) -> Callable[[], Call | None]:
-    if isinstance(outcome, BaseException):
-        return lambda: work.throw(outcome)
-    return lambda: work.send(outcome)
+        resume, outcome = work.send, None
+        try:
+            while True:
+                call = resume(outcome)
+                resume, outcome = work.send, None
+                if call is not None:
+                    (outcome,) = await asyncio.gather(loop.run_in_executor(self._threads, call), return_exceptions=True)
+                    if isinstance(outcome, BaseException):
+                        resume = work.throw
+                    pace = Pace()
+                elif pace.due():
+                    await pace.rest()
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
 
 
 def finish(work: Work[T]) -> T:
     """Does all of it at once, slow calls too: for tools, worker processes and tests."""
-    resume: Callable[[], Call | None] = work.__next__
-    while True:
-        try:
-            call = resume()
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        resume = work.__next__
-        if call is not None:
-            try:
-                outcome = call()
-            except Exception as error:
-                outcome = error
-            resume = _sending(work, outcome)
+    resume, outcome = work.send, None
+    try:
+        while True:
+            call = resume(outcome)
+            resume, outcome = work.send, None
+            if call is not None:
+                try:
+                    outcome = call()
+                except Exception as error:
+                    resume, outcome = work.throw, error
+    except StopIteration as stop:
+        result: T = stop.value
+        return result

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.broker.administration import require_controller
 from pybroker.broker.authorized_operations import CLUSTER_NAME
+from pybroker.broker.isr_answers import partition_answer
 from pybroker.controller.paths import LeaderAndIsr
 from pybroker.controller.state import IsrProposal
 from pybroker.protocol.errors import Errors, KafkaError
@@ -89,15 +90,6 @@ def _answer(topic: str | None, index: int, answers: Answers, version: int) -> Re
     if topic is None:
         return ResponsePartitionData(partition_index=index, error_code=Errors.UNKNOWN_TOPIC_ID)
     error, state = answers[TopicPartition(topic, index)]
-    if state is None:
-        if error == Errors.INELIGIBLE_REPLICA and version < 2:
-            error = Errors.OPERATION_NOT_ATTEMPTED
-        return ResponsePartitionData(partition_index=index, error_code=error)
-    return ResponsePartitionData(
-        partition_index=index,
-        leader_id=state.leader,
-        leader_epoch=state.leader_epoch,
-        isr=list(state.isr),
-        leader_recovery_state=int(state.recovering),
-        partition_epoch=state.partition_epoch,
-    )
+    if error == Errors.INELIGIBLE_REPLICA and version < 2:
+        error = Errors.OPERATION_NOT_ATTEMPTED
+    return partition_answer(index, error if state is None else state)

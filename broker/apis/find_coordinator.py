@@ -8,8 +8,9 @@ versions | what they add
 6        | key type 2, a share group's partition (KIP-932)
 
 It is the leader of the key's partition of the internal topic, COORDINATOR_NOT_AVAILABLE while there is none; clients
-ask again. The first question creates the topic, and is answered when the topic is there, or after CREATION_SECONDS: so
-a first consumer does not wait for its client's next try. There is no transaction coordinator yet. Messages are told up
+ask again. The first question creates the topic, and is answered when the topic is there, or after CREATION_SECONDS, or
+at once while the store does not answer: so a first consumer does not wait for its client's next try, and nothing that
+it sent behind its question waits for long. There is no transaction coordinator yet. Messages are told up
 to version 3, from 4 on they are empty.
 """
 
@@ -51,7 +52,7 @@ def handle(
 async def _create_first(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     services = context.services
     answers = await services.topics.auto_create([OFFSETS_TOPIC])
-    if answers[OFFSETS_TOPIC] == Errors.LEADER_NOT_AVAILABLE:
+    if answers[OFFSETS_TOPIC] == Errors.LEADER_NOT_AVAILABLE and not services.topics.is_coming(OFFSETS_TOPIC):
         count = services.config.int("offsets.topic.num.partitions")
         await wait_for_leaders(context, {OFFSETS_TOPIC: count}, int(CREATION_SECONDS * 1000))
     return _answer(context, request)
@@ -60,9 +61,7 @@ async def _create_first(context: RequestContext, request: FindCoordinatorRequest
 def _answer(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if context.api_version < SEVERAL:
         found = _find(context, request.key_type, request.key)
-        return FindCoordinatorResponse(
-            error_message="NONE", node_id=found.node_id, host=found.host, port=found.port
-        )
+        return FindCoordinatorResponse(error_message="NONE", node_id=found.node_id, host=found.host, port=found.port)
     coordinators = []
     for key in request.coordinator_keys:
         try:
@@ -98,9 +97,7 @@ def _leader(context: RequestContext, group_id: str) -> Coordinator | None:
     endpoint = cache.endpoint(leader[0], context.listener) if leader is not None else None
     if endpoint is None:
         return None
-    return Coordinator(
-        key=group_id, node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port, error_message=""
-    )
+    return Coordinator(key=group_id, node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port, error_message="")
 
 
 def _refused(key: str, error: KafkaError) -> Coordinator:

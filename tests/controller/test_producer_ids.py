@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from pybroker.controller import paths
+from pybroker.controller import paths, producer_ids
 from pybroker.controller.embedded_store import FILE_NAME, EmbeddedStore
 from pybroker.controller.producer_ids import PREFETCH_AT, ProducerIds, allocate_block
 from pybroker.protocol.errors import Errors, KafkaError
@@ -54,6 +54,30 @@ async def test_many_at_once_and_two_brokers_never_get_the_same(store: EmbeddedSt
 async def test_a_restart_skips_the_rest_of_the_block(store: EmbeddedStore) -> None:
     assert await own_blocks(store, 1).next_producer_id() == 0
     assert await own_blocks(store, 1).next_producer_id() == 1000
+
+
+async def test_a_store_that_does_not_answer_is_not_waited_for_and_its_block_is_used_later(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_ids, "WAIT_SECONDS", 0.001)
+    reachable = asyncio.Event()
+    taken = 0
+
+    async def take() -> paths.ProducerIdBlock:
+        nonlocal taken
+        taken += 1
+        await reachable.wait()
+        return await allocate_block(store, 1)
+
+    ids = ProducerIds(take)
+    for _ in range(3):
+        with pytest.raises(KafkaError, match="none came yet") as refused:
+            await ids.next_producer_id()
+        assert refused.value.code == Errors.COORDINATOR_LOAD_IN_PROGRESS
+    reachable.set()
+    monkeypatch.setattr(producer_ids, "WAIT_SECONDS", 10)
+    assert await ids.next_producer_id() == 0
+    assert taken == 1
 
 
 async def test_without_a_store_the_client_is_asked_to_retry(store: EmbeddedStore) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from pybroker.config import BrokerConfig
-from pybroker.controller import paths
+from pybroker.controller import paths, topics
 from pybroker.controller.configs import ConfigRepository
 from pybroker.controller.embedded_store import EmbeddedStore
 from pybroker.controller.topics import CreatedTopic, NewTopic, TopicWriter
@@ -250,6 +250,29 @@ async def test_auto_creation(store: EmbeddedStore, caplog: pytest.LogCaptureFixt
         "cleanup.policy": "compact",
         "segment.bytes": "104857600",
     }
+
+
+async def test_auto_creation_by_a_store_that_does_not_answer_goes_on_without_who_asked(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room(store)
+    reachable, asked, get_many = asyncio.Event(), 0, store.get_many
+
+    async def late(paths: Sequence[str]) -> object:
+        nonlocal asked
+        asked += 1
+        await reachable.wait()
+        return await get_many(paths)
+
+    monkeypatch.setattr(store, "get_many", late)
+    monkeypatch.setattr(topics, "AUTO_CREATION_SECONDS", 0.001)
+    for names in (["a"], ["a"], ["b", "b", "a"]):
+        assert set((await room.writer.auto_create(names)).values()) == {Errors.LEADER_NOT_AVAILABLE}
+    assert asked == 2, "one creation for a name, however often it is asked for"
+    reachable.set()
+    for name in ("a", "b"):
+        while await store.exists(paths.topic(name)) is None:
+            await asyncio.sleep(0)
 
 
 async def test_a_topic_of_a_cluster_of_which_little_is_known_yet(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tests.faults.cluster_checks import UNSURE, eventually, place, records_of
+from tests.faults.cluster_checks import COMPACTED, UNSURE, eventually, place, records_of
 from tests.faults.cluster_rounds import SETTLING_S, Answer, Cluster, Node
 from tests.faults.cluster_traffic import At, Sender, Traffic
 from tests.support.broker import wait_until
@@ -180,6 +180,17 @@ def elect_preferred(scene: Scene) -> None:
 
 
 # Topics
+
+
+def make_topics(cluster: Cluster, partitions: Mapping[str, int]) -> None:
+    """The topics of the rounds, with so many partitions: COMPACTED is compacted, "safe" wants two replicas in sync."""
+    for name, count in partitions.items():
+        configs: dict[str, Any] = {"segment_bytes": "131072", "index_interval_bytes": "1024"}
+        if name == COMPACTED:
+            configs |= {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", "segment_bytes": "32768"}
+        if name == "safe":
+            configs["min_insync_replicas"] = "2"
+        create_topic(cluster, name, count, **configs)
 
 
 def create_topic(

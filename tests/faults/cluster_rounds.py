@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tests.support.broker import BrokerProcess, wait_until
+from tests.support.kafka import KafkaBroker
 from tests.support.wire import Closed, WireClient
 from tests.support.zookeeper import ZooKeeperServer
 
@@ -59,31 +60,21 @@ class Node(Protocol):
         """What it has logged since the last call."""
 
 
-class PyNode:
-    """A pybroker process as a Node."""
+class ProcessNode:
+    """What Nodes share that are processes of this machine; `_broker` starts and ends it."""
 
-    def __init__(self, broker_id: int, directory: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, broker_id: int, data_dir: Path, broker: BrokerProcess | KafkaBroker) -> None:
         self.broker_id = broker_id
-        self.data_dir = directory / f"b{broker_id}"
+        self.data_dir = data_dir
         self.running = self.paused = False
-        overrides = {"broker.id": broker_id, **settings}
-        self._process = BrokerProcess(self.data_dir, overrides, allow_traceback=True, start_timeout=90)
-        self._log_read = 0
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self._process.wanted_port}"
-
-    def start(self) -> None:
-        self._process.start()
-        self.running = True
+        self._broker = broker
 
     def stop(self) -> None:
-        self._process.stop(60)
+        self._broker.stop(60)
         self.running = False
 
     def kill(self) -> None:
-        self._process.kill()
+        self._broker.kill()
         self.running = self.paused = False
 
     def pause(self) -> None:
@@ -95,8 +86,27 @@ class PyNode:
         self.paused = False
 
     def _signal(self, number: int) -> None:
-        assert self._process.process is not None
-        self._process.process.send_signal(number)
+        assert self._broker.process is not None
+        self._broker.process.send_signal(number)
+
+
+class PyNode(ProcessNode):
+    """A pybroker process as a Node."""
+
+    def __init__(self, broker_id: int, directory: Path, settings: Mapping[str, Any]) -> None:
+        data_dir = directory / f"b{broker_id}"
+        overrides = {"broker.id": broker_id, **settings}
+        self._process = BrokerProcess(data_dir, overrides, allow_traceback=True, start_timeout=90)
+        super().__init__(broker_id, data_dir, self._process)
+        self._log_read = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._process.wanted_port}"
+
+    def start(self) -> None:
+        self._process.start()
+        self.running = True
 
     def new_log_text(self) -> str:
         with self._process.output.open("rb") as output:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.faults.cluster_checks import COMPACTED
-from tests.faults.cluster_faults import GROWING, create_topic
+from tests.faults.cluster_faults import GROWING, make_topics
 from tests.faults.cluster_play import play
 from tests.faults.cluster_rounds import Cluster, PyNode
 from tests.faults.cluster_traffic import Sender, Traffic, WireWriter
@@ -52,16 +51,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def make_topics(cluster: Cluster) -> None:
-    for name, count in PARTITIONS.items():
-        configs: dict[str, Any] = {"segment_bytes": "131072", "index_interval_bytes": "1024"}
-        if name == COMPACTED:
-            configs |= {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", "segment_bytes": "32768"}
-        if name == "safe":
-            configs["min_insync_replicas"] = "2"
-        create_topic(cluster, name, count, **configs)
-
-
 def traffic_of(cluster: Cluster) -> Traffic:
     producers: list[Sender | WireWriter] = [
         Sender("one", cluster, {"plain": PARTITIONS["plain"], "safe": PARTITIONS["safe"]}),
@@ -72,13 +61,11 @@ def traffic_of(cluster: Cluster) -> Traffic:
     return Traffic(cluster, producers, "watchers", ["plain", "safe", "wire", GROWING])
 
 
-def test_nothing_is_lost_whatever_happens(
-    cluster: Cluster, long_run: bool, request: pytest.FixtureRequest
-) -> None:
+def test_nothing_is_lost_whatever_happens(cluster: Cluster, long_run: bool, request: pytest.FixtureRequest) -> None:
     seed = request.config.getoption("--seed")
     rounds = request.config.getoption("--rounds") or (LONG_ROUNDS if long_run else ROUNDS)
     print(f"seed {seed}", flush=True)
-    make_topics(cluster)
+    make_topics(cluster, PARTITIONS)
     cluster.wait_until_settled()
     with traffic_of(cluster) as traffic:
         play(cluster, traffic, random.Random(seed), rounds, FAULTS_A_ROUND)

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from pybroker.broker.cluster.process import StartFailed
+from pybroker.coordinator.service import OFFSETS_TOPIC
+from pybroker.protocol.errors import Errors
 from tests.support.broker import BrokerProcess, broker_environment, wait_until
 from tests.support.clients import ConfluentKafka, Sent
 from tests.support.wire import WireClient
@@ -202,6 +204,31 @@ def test_changes_by_others_are_followed(make: Make, zookeeper: ZooKeeperServer, 
             kazoo.close()
         client.create_topic("after")
         assert "is the controller, epoch 2" in broker.log_text()
+
+
+def test_who_asks_for_what_only_zookeeper_can_give_holds_nothing_up(make: Make, tmp_path: Path) -> None:
+    """Requests behind such a question on the same connection are answered; what was asked for is made in the end."""
+    server = ZooKeeperServer(tmp_path / "zookeeper")
+    producer = {"TransactionalId": None, "TransactionTimeoutMs": 1}
+    with server, make(zookeeper_connect=server.address, zookeeper_session_timeout_ms=60_000) as broker:
+        server.stop()
+        with broker.client() as client:
+            for _ in range(2):
+                found = client.call("FindCoordinator", 3, {"Key": "g", "KeyType": 0})
+                assert found["ErrorCode"] == Errors.COORDINATOR_NOT_AVAILABLE
+                asked = {"Topics": [{"Name": "wanted"}], "AllowAutoTopicCreation": True}
+                (topic,) = client.call("Metadata", 4, asked)["Topics"]
+                assert topic["ErrorCode"] == Errors.LEADER_NOT_AVAILABLE
+                refused = client.call("InitProducerId", 1, producer)
+                assert refused["ErrorCode"] == Errors.COORDINATOR_LOAD_IN_PROGRESS
+            server.start()
+            wait_until(lambda: _leads(client, "wanted") and _leads(client, OFFSETS_TOPIC), 30, "both topics")
+            assert client.call("InitProducerId", 1, producer)["ErrorCode"] == Errors.NONE
+
+
+def _leads(client: WireClient, topic: str) -> bool:
+    (found,) = client.call("Metadata", 4, {"Topics": [{"Name": topic}], "AllowAutoTopicCreation": False})["Topics"]
+    return found["ErrorCode"] == 0 and all(partition["LeaderId"] == 1 for partition in found["Partitions"])
 
 
 def test_it_serves_on_without_zookeeper(make: Make, tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.faults.cluster_rounds import ProcessNode
 from tests.support.broker import wait_until
 from tests.support.kafka import KafkaBroker
 from tests.support.zookeeper import ZooKeeperServer
@@ -22,23 +22,21 @@ _PARTITIONS = re.compile(r"(?:[\w.%-]+-\d+(?:, ?)?)+")
 _NAMES = re.compile(r"(?<!\w)(?:/\S+|0x\w+|-?\d[\w.:-]*|[\w-]{22}(?!\w))")
 
 
-class KafkaNode:
+class KafkaNode(ProcessNode):
     """See cluster_rounds.Node."""
 
     def __init__(
         self, broker_id: int, directory: Path, zookeeper: ZooKeeperServer, settings: Mapping[str, Any]
     ) -> None:
-        self.broker_id = broker_id
-        self.running = self.paused = False
         folder = directory / f"b{broker_id}"
-        self.data_dir = folder / "data"
         texts = {name: str(value) for name, value in settings.items() if name != "zookeeper.connect"}
         self._zookeeper = zookeeper
-        self._broker = KafkaBroker(folder, self.data_dir, settings["zookeeper.connect"], broker_id, texts)
+        self._kafka = KafkaBroker(folder, folder / "data", settings["zookeeper.connect"], broker_id, texts)
+        super().__init__(broker_id, folder / "data", self._kafka)
 
     @property
     def address(self) -> str:
-        return self._broker.address
+        return self._kafka.address
 
     def start(self) -> None:
         """Once its registration from before is gone: it exits otherwise, and also when its session expires while it
@@ -46,30 +44,14 @@ class KafkaNode:
         for left in reversed(range(START_ATTEMPTS)):
             wait_until(lambda: not self._is_registered(), SESSION_END_S, f"the end of {self.broker_id}'s session")
             try:
-                self._broker.start(START_S)
+                self._kafka.start(START_S)
             except AssertionError as error:
-                self._broker.kill()
+                self._kafka.kill()
                 if not left or "SessionExpiredException" not in str(error):
                     raise
             else:
                 break
         self.running = True
-
-    def stop(self) -> None:
-        self._broker.stop()
-        self.running = False
-
-    def kill(self) -> None:
-        self._broker.kill()
-        self.running = self.paused = False
-
-    def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
-        self.paused = True
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-        self.paused = False
 
     def new_log_text(self) -> str:
         """Nothing: what Kafka complains of is compared with what it says to itself, see complaints()."""
@@ -77,11 +59,7 @@ class KafkaNode:
 
     def complaints(self) -> set[str]:
         """Kinds of warnings and errors so far."""
-        return kinds(self._broker.log_text())
-
-    def _signal(self, number: int) -> None:
-        assert self._broker.process is not None
-        self._broker.process.send_signal(number)
+        return kinds(self._kafka.log_text())
 
     def _is_registered(self) -> bool:
         client = self._zookeeper.client()

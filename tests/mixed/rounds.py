@@ -8,10 +8,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from tests.faults.cluster_checks import COMPACTED
-from tests.faults.cluster_faults import GROWING, create_topic
+from tests.faults.cluster_faults import GROWING, make_topics
 from tests.faults.cluster_rounds import Cluster, Node, PyNode
 from tests.faults.cluster_traffic import NumberingProducer, Sender, Traffic, WireWriter
 from tests.mixed.java_clients import JavaMember, JavaSender
@@ -55,7 +54,7 @@ def scenario(directory: Path, kinds: Mapping[int, str]) -> Iterator[Traffic]:
         for each, kind in kinds.items()
     ]
     with Cluster(nodes, zookeeper, SESSION_MS / 1000, FACTOR) as cluster:
-        make_topics(cluster)
+        make_topics(cluster, PARTITIONS)
         cluster.wait_until_settled()
         command = program(RELEASE, directory, "RoundClient")
         counts = {"plain": PARTITIONS["plain"], "safe": PARTITIONS["safe"]}
@@ -73,16 +72,6 @@ def scenario(directory: Path, kinds: Mapping[int, str]) -> Iterator[Traffic]:
                 yield traffic
         finally:
             java_sender.close()
-
-
-def make_topics(cluster: Cluster) -> None:
-    for name, count in PARTITIONS.items():
-        configs: dict[str, Any] = {"segment_bytes": "131072", "index_interval_bytes": "1024"}
-        if name == COMPACTED:
-            configs |= {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", "segment_bytes": "32768"}
-        if name == "safe":
-            configs["min_insync_replicas"] = "2"
-        create_topic(cluster, name, count, **configs)
 
 
 def verify_replicas(cluster: Cluster) -> None:

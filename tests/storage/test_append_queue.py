@@ -26,6 +26,7 @@ from pybroker.protocol.messages.stop_replica import (
 from pybroker.protocol.records.header import iter_headers
 from pybroker.protocol.types import TopicPartition
 from pybroker.replication.manager import ReplicaManager
+from pybroker.replication.partition import Partition
 from pybroker.storage import append_queue
 from pybroker.storage import log as log_module
 from pybroker.storage.log import AppendInfo, Log
@@ -305,15 +306,23 @@ def order(epoch: int, leader: int) -> LeaderAndIsrRequest:
     return LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState(topic_name="a", partition_states=[state])])
 
 
+async def lead_beside_writes(
+    manager: LogManager, disk: SlowDisk, count: int
+) -> tuple[ReplicaManager, Partition, list[asyncio.Task[AppendInfo]]]:
+    """Broker 1 leads a-1 in epoch 3; of so many appends the first is being written, as long as the disk is held."""
+    replicas = ReplicaManager(1, manager, manager.clock, lambda topic, index: None, lambda topic: PLAIN)
+    await replicas.become_leader_or_follower(order(3, 1))
+    partition = replicas.partition("a", 1)
+    disk.hold()
+    waiting = [asyncio.ensure_future(partition.append(batch(), 1, 9)) for _ in range(count)]  # type: ignore[arg-type]
+    await until(lambda: disk.begun > 0)
+    return replicas, partition, waiting
+
+
 @pytest.mark.parametrize("leader", [1, 2], ids=["leads on", "follows"])
 async def test_no_leader_epoch_begins_beside_a_write(leader: int, tmp_path: Path, disk: SlowDisk) -> None:
     async with slow_y(tmp_path, disk) as (manager, _, slow):
-        replicas = ReplicaManager(1, manager, manager.clock, lambda topic, index: None, lambda topic: PLAIN)
-        await replicas.become_leader_or_follower(order(3, 1))
-        partition = replicas.partition("a", 1)
-        disk.hold()
-        waiting = [asyncio.ensure_future(partition.append(batch(), 1, 9)) for _ in range(2)]  # type: ignore[arg-type]
-        await until(lambda: disk.begun > 0)
+        replicas, partition, waiting = await lead_beside_writes(manager, disk, 2)
         changing = asyncio.ensure_future(replicas.become_leader_or_follower(order(4, leader)))
         await asyncio.sleep(0.01)
         waiting.append(asyncio.ensure_future(partition.append(batch(), 1, 9)))  # type: ignore[arg-type]
@@ -333,12 +342,7 @@ async def test_no_leader_epoch_begins_beside_a_write(leader: int, tmp_path: Path
 
 async def test_a_stopped_replica_refuses_what_waits(tmp_path: Path, disk: SlowDisk) -> None:
     async with slow_y(tmp_path, disk) as (manager, _, slow):
-        replicas = ReplicaManager(1, manager, manager.clock, lambda topic, index: None, lambda topic: PLAIN)
-        await replicas.become_leader_or_follower(order(3, 1))
-        partition = replicas.partition("a", 1)
-        disk.hold()
-        waiting = [asyncio.ensure_future(partition.append(batch(), 1, 9)) for _ in range(3)]  # type: ignore[arg-type]
-        await until(lambda: disk.begun > 0)
+        replicas, _, waiting = await lead_beside_writes(manager, disk, 3)
         state = StopReplicaPartitionState(partition_index=1, leader_epoch=3, delete_partition=False)
         topic = StopReplicaTopicState(topic_name="a", partition_states=[state])
         await replicas.stop_replicas(StopReplicaRequest(topic_states=[topic]))
@@ -352,12 +356,7 @@ async def test_a_stopped_replica_refuses_what_waits(tmp_path: Path, disk: SlowDi
 async def test_an_append_goes_on_when_nobody_waits_for_it(tmp_path: Path, disk: SlowDisk) -> None:
     """Its client has gone: what is in the log becomes visible all the same."""
     async with slow_y(tmp_path, disk) as (manager, _, slow):
-        replicas = ReplicaManager(1, manager, manager.clock, lambda topic, index: None, lambda topic: PLAIN)
-        await replicas.become_leader_or_follower(order(3, 1))
-        partition = replicas.partition("a", 1)
-        disk.hold()
-        waiting = [asyncio.ensure_future(partition.append(batch(), 1, 9)) for _ in range(2)]  # type: ignore[arg-type]
-        await until(lambda: disk.begun > 0)
+        _, _, waiting = await lead_beside_writes(manager, disk, 2)
         for each in waiting:
             each.cancel()
         disk.let_go()
