@@ -30,7 +30,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench import report, wire
-from bench.processes import Figures, cpu_seconds, measured, percentiles, touch_memory
+from bench.processes import Figures, PageCache, cpu_seconds, measured, percentiles
 from bench.rawload import BIG, ONE, Result, pump
 from bench.trio import PATIENCE_SECONDS, Topics, Trio
 from bench.wire import Connection
@@ -161,12 +161,13 @@ def warm_up(trio: Trio, size: Size) -> None:
 
 def run(kind: str, work: Path, wanted: list[str], size: Size) -> Iterator[Result]:
     """The measures on one kind; one that fails is told on stderr and has an empty cell in the table."""
-    trio = Trio(kind, work)
+    trio, cache = Trio(kind, work), PageCache(work)
     try:
         trio.start()
         if {"produce", "ping", "follower"} & set(wanted):
             warm_up(trio, size)
         for name in wanted:
+            cache.fill()
             try:
                 yield from MEASURES[name](trio, size)
             except (RuntimeError, OSError, EOFError) as error:
@@ -195,7 +196,6 @@ def main() -> int:
     size = QUICK if options.quick else FULL
     began, load = time.monotonic(), os.getloadavg()[0]
     work = Path(tempfile.mkdtemp(prefix="cluster-", dir=parent))
-    touch_memory(int(12 * size.gigabytes * 2**30))
     found: dict[str, dict[str, Figures]] = {kind: {} for kind in KINDS}
     try:
         for kind in options.systems:

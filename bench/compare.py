@@ -33,7 +33,7 @@ if __name__ == "__main__":
 from confluent_kafka import KafkaException
 
 from bench import clients, groups, logs, rawload, report, wire
-from bench.processes import Figures, cpu_seconds, measured, memory_mb, touch_memory
+from bench.processes import Figures, PageCache, cpu_seconds, measured, memory_mb
 from bench.rawload import Result, Target
 from bench.systems import SYSTEMS, System
 
@@ -103,7 +103,7 @@ def very_many_partitions(target: Target) -> Iterator[Result]:
     yield from rawload.ping_beside_metadata(target, "very-many")
 
 
-def loads(system: System, wanted: list[str], gigabytes: float) -> Iterator[Result]:
+def loads(system: System, wanted: list[str], gigabytes: float, cache: PageCache) -> Iterator[Result]:
     """Everything that runs on one warm broker."""
     system.start()
     target = system.target(gigabytes)
@@ -111,38 +111,39 @@ def loads(system: System, wanted: list[str], gigabytes: float) -> Iterator[Resul
         rawload.warm_up(target)
         for name in rawload.OF_THE_FLOOR:
             if name in wanted:
-                yield from attempted(name, rawload.MEASURES[name](target))
+                yield from attempted(name, rawload.MEASURES[name](target), cache)
     else:
         clients.create_topic(target, target.topic, 8)
         rawload.warm_up(target)
         clients.warm_up(target)
         for name, measure in (rawload.MEASURES | clients.MEASURES | groups.MEASURES | logs.MEASURES).items():
             if name in wanted:
-                yield from attempted(name, measure(target))
+                yield from attempted(name, measure(target), cache)
         if "10000-partitions" in wanted:
-            yield from attempted("10000-partitions", very_many_partitions(target))
+            yield from attempted("10000-partitions", very_many_partitions(target), cache)
     system.stop()
 
 
-def attempted(name: str, results: Iterator[Result]) -> Iterator[Result]:
+def attempted(name: str, results: Iterator[Result], cache: PageCache) -> Iterator[Result]:
     """The results; a measure that fails is told on stderr and has an empty cell in the table."""
+    cache.fill()
     try:
         yield from results
     except (RuntimeError, OSError, EOFError, KafkaException) as error:
         print(f"{name} failed: {error}", file=sys.stderr, flush=True)
 
 
-def run(system: System, wanted: list[str], gigabytes: float) -> Iterator[Result]:
+def run(system: System, wanted: list[str], gigabytes: float, cache: PageCache) -> Iterator[Result]:
     try:
         if "start" in wanted:
             yield from starts(system)
         if "memory" in wanted:
             yield from memory(system)
         if "compaction" in wanted and system.name != "floor":
-            yield from attempted("compaction", logs.compaction(system, gigabytes))
+            yield from attempted("compaction", logs.compaction(system, gigabytes), cache)
             system.stop()
         if set(wanted) - ALONE:
-            yield from loads(system, wanted, gigabytes)
+            yield from loads(system, wanted, gigabytes, cache)
     finally:
         system.stop()
 
@@ -178,13 +179,13 @@ def main() -> int:
     began, load = time.monotonic(), os.getloadavg()[0]
     rounds: dict[str, list[dict[str, Figures]]] = {name: [] for name in options.systems}
     work = Path(tempfile.mkdtemp(prefix="run-", dir=parent))
-    touch_memory(int((4 + 8 * gigabytes) * 2**30))
+    page_cache = PageCache(work)
     try:
         for _ in range(options.rounds):
             for name in options.systems:
                 results: dict[str, Figures] = {}
                 rounds[name].append(results)
-                for measure, figures in run(SYSTEMS[name](work), options.only, gigabytes):
+                for measure, figures in run(SYSTEMS[name](work), options.only, gigabytes, page_cache):
                     results[measure] = figures
                     shown = {key: round(value, 3) for key, value in figures.items()}
                     print(f"{name} {measure} {json.dumps(shown)}", file=sys.stderr, flush=True)

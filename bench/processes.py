@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-import multiprocessing
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -11,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 Figures = dict[str, float]
+KEPT_FREE = 1 << 30
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -78,21 +77,32 @@ def percentiles(seconds: list[float]) -> Figures:
     return {"p50_us": at(0.5), "p99_us": at(0.99), "p999_us": at(0.999), "max_us": ordered[-1] * 1e6}
 
 
-def _touch(size: int) -> None:
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
-    memory.close()
+class PageCache:
+    """Keeps the kernel's free memory small, so that what a measure writes takes the place of pages that are cached.
 
-
-def touch_memory(size: int) -> None:
-    """Have the kernel use `size` bytes of free memory once, at most three quarters of what there is.
-
-    A virtual machine gets its memory from the host at first touch, which makes writing to the page cache three times as
-    expensive as it is ever after: the first system of a comparison would pay for it alone.
+    A virtual machine gets memory from its host at first touch, and may hand it back whenever it is free. Writing to
+    free memory is then three times as expensive as to memory in use, for whoever happens to get it.
     """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "page-cache"
+
+    def fill(self) -> None:
+        """Call before each measure: reads a file of holes that is as large as what was free, all but KEPT_FREE."""
+        spare = _free_memory() - KEPT_FREE
+        with self._file.open("ab") as file:
+            file.truncate(file.tell() + max(spare, 0))
+        with self._file.open("rb", buffering=0) as file:
+            buffer = bytearray(1 << 20)
+            while file.readinto(buffer):
+                pass
+
+
+def _free_memory() -> int:
+    """Bytes."""
     fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     free = int(fields["MemFree"].split()[0]) * 1024
-    with suppress(OSError, ValueError):  # no limit ("max"), or no such file
-        free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    process = multiprocessing.Process(target=_touch, args=(min(size, free * 3 // 4),))
-    process.start()
-    process.join()
+    with suppress(OSError, ValueError):  # no limit ("max"), or no such files
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+        free = min(free, limit - used)
+    return free

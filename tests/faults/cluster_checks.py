@@ -41,6 +41,7 @@ class Batch(NamedTuple):
 class Written(NamedTuple):
     """A numbered record in a log."""
 
+    offset: int
     number: int
     producer_id: int
     epoch: int
@@ -134,7 +135,7 @@ def session_of(batch: Batch) -> tuple[int, int]:
 def is_next(one: Written, two: Written) -> bool:
     """librdkafka begins a new epoch, and sends anew what may have been written, when a broker tells it that a sequence
     number is out of order: it sent a batch to a new leader before the old one had answered the batch before. Such a
-    copy is its own doing; a copy in the same epoch is a broker's."""
+    copy is its own doing, of what was not acknowledged; a copy in the same epoch is a broker's."""
     again = two.producer_id == one.producer_id and two.epoch > one.epoch and two.number <= one.number
     return two.number == one.number + 1 or again
 
@@ -147,16 +148,20 @@ def check_producers(
     for offset, value in sorted(values.items()):
         name, _, number, _ = value.split(b":", 3)
         if name != UNSURE:
-            numbers[name].append(Written(int(number), *sessions[offset]))
+            numbers[name].append(Written(offset, int(number), *sessions[offset]))
     for name, found in numbers.items():
         wrong = [(one, two) for one, two in pairwise(found) if not is_next(one, two)]
         assert not wrong, f"{at}: numbers of {name!r} are not in order, or are there twice: {wrong[:5]}"
     for producer in traffic.producers:
-        for offset, value in producer.acknowledged.get(at, {}).items():
+        acknowledged, found = producer.acknowledged.get(at, {}), numbers.get(producer.name.encode(), [])
+        for offset, value in acknowledged.items():
             there = values.get(offset)
             assert offset < start or there == value, f"{at} {offset}: acknowledged {value!r}, there is {there!r}"
-        sent, last = producer.next.get(at, 0), numbers.get(producer.name.encode(), [])
-        end = last[-1].number if last else sent - 1
+        latest = {written.number: written.offset for written in found}
+        twice = [written for written in found if written.offset != latest[written.number]]
+        assert not any(written.offset in acknowledged for written in twice), f"{at}: doubled after its answer: {twice}"
+        sent = producer.next.get(at, 0)
+        end = found[-1].number if found else sent - 1
         assert end == sent - 1, f"{at}: {producer.name} sent up to {sent - 1}, there is {end}"
 
 

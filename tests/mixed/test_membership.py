@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -149,6 +151,50 @@ def test_a_stalled_follower_leaves_the_isr_and_returns(cluster: Cluster, stalled
     finally:
         cluster.resume(stalled)
     check(cluster, topic, acknowledged)
+
+
+def test_fetch_sessions_last_over_many_fetches(cluster: Cluster) -> None:
+    """Ours with a Kafka leader and Kafka's with ours: told by what Kafka logs of its requests and its sessions."""
+    loggers = {"kafka.request.logger": "DEBUG", "org.apache.kafka.clients.FetchSessionHandler": "DEBUG"}
+    node = cluster.brokers[KAFKA_MEMBER]
+    served = re.compile(
+        rf'"requestApiKey":1,.*"clientId":"broker-{OUR_MEMBER}-fetcher-0",.*"sessionId":(\d+),"sessionEpoch":(\d+)'
+    )
+    asked = re.compile(
+        rf"leaderId={OUR_MEMBER}, .*Built incremental fetch \(sessionId=(\d+), epoch=(\d+)\) for node {OUR_MEMBER}\."
+    )
+    cluster.create_topic("sessions", {0: [KAFKA_MEMBER, OUR_MEMBER], 1: [OUR_MEMBER, KAFKA_MEMBER]})
+    produce(cluster, "sessions", "first", 2)  # Kafka has a logger from when it is first used
+    before = len(node.log_text())
+    _set_loggers(cluster, loggers)
+    try:
+        for number in range(10):
+            produce(cluster, "sessions", f"part {number}", 2)
+        cluster.wait_equal_logs("sessions")
+        for lines in (served, asked):
+            wait_until(lambda lines=lines: _goes_on(lines, node.log_text()[before:]), 20, "ten fetches of a session")
+    finally:
+        _set_loggers(cluster, dict.fromkeys(loggers, "INFO"))
+
+
+def _goes_on(lines: re.Pattern[str], log: str) -> bool:
+    """Whether some session has ten epochs, one after the other."""
+    epochs: dict[str, list[int]] = defaultdict(list)
+    for session, epoch in lines.findall(log):
+        epochs[session].append(int(epoch))
+    return any(
+        found == list(range(found[0], found[0] + len(found))) and len(found) >= 10
+        for session, found in epochs.items()
+        if session != "0"
+    )
+
+
+def _set_loggers(cluster: Cluster, levels: dict[str, str]) -> None:
+    configs = [{"Name": name, "ConfigOperation": 0, "Value": level} for name, level in levels.items()]
+    resource = {"ResourceType": 8, "ResourceName": str(KAFKA_MEMBER), "Configs": configs}
+    with cluster.client(KAFKA_MEMBER) as client:
+        answer = client.call("IncrementalAlterConfigs", 1, {"Resources": [resource], "ValidateOnly": False})
+    assert answer["Responses"][0]["ErrorCode"] == 0, answer
 
 
 def test_a_lost_log_directory(cluster: Cluster) -> None:
