@@ -17,7 +17,7 @@ from tests.mixed.rounds import scenario, verify_replicas
 from tests.support.cluster import KAFKA, OURS
 from tests.support.java import need_java
 
-ROUNDS, LONG_ROUNDS, FAULTS_A_ROUND = 1, 8, 1
+ROUNDS, LONG_ROUNDS, FAULTS_A_ROUND = 1, 20, 1
 
 pytestmark = pytest.mark.timeout(0)  # everything that waits in a round has a deadline
 
