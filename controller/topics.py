@@ -175,21 +175,19 @@ class TopicWriter:
 
         LEADER_NOT_AVAILABLE when the topic is there or coming: the client asks again. One that the store has is there,
         although this broker may not have been told of it, nor of enough brokers to make it. What takes longer than
-        AUTO_CREATION_SECONDS goes on without being waited for.
+        AUTO_CREATION_SECONDS goes on without being waited for; while too much of that goes on, nothing new is begun.
         """
         loop = asyncio.get_running_loop()
         fresh = list(dict.fromkeys(name for name in names if name not in self._coming))
-        if fresh:
+        if fresh and len(self._coming) < MAX_PARTITIONS_PER_REQUEST:
             task = asyncio.create_task(self._auto_create(fresh), name="auto-create")
             self._coming |= dict.fromkeys(fresh, _Coming(task, loop.time() + AUTO_CREATION_SECONDS))
             task.add_done_callback(lambda done: self._came(fresh, done))
-        coming = {name: self._coming[name] for name in names}
+        coming = {name: self._coming[name] for name in names if name in self._coming}
         for creation in set(coming.values()):
             await asyncio.wait([creation.answers], timeout=max(creation.deadline - loop.time(), 0))
-        return {
-            name: creation.answers.result()[name] if creation.answers.done() else Errors.LEADER_NOT_AVAILABLE
-            for name, creation in coming.items()
-        }
+        done = {name: creation.answers.result()[name] for name, creation in coming.items() if creation.answers.done()}
+        return dict.fromkeys(names, Errors.LEADER_NOT_AVAILABLE) | done
 
     def is_coming(self, name: str) -> bool:
         """Whether a topic that was asked for is not written yet."""

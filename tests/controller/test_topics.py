@@ -269,6 +269,9 @@ async def test_auto_creation_by_a_store_that_does_not_answer_goes_on_without_who
     for names in (["a"], ["a"], ["b", "b", "a"]):
         assert set((await room.writer.auto_create(names)).values()) == {Errors.LEADER_NOT_AVAILABLE}
     assert asked == 2, "one creation for a name, however often it is asked for"
+    monkeypatch.setattr(topics, "MAX_PARTITIONS_PER_REQUEST", 2)
+    assert await room.writer.auto_create(["c"]) == {"c": Errors.LEADER_NOT_AVAILABLE}
+    assert asked == 2, "too many are waited for already"
     reachable.set()
     for name in ("a", "b"):
         while await store.exists(paths.topic(name)) is None:
