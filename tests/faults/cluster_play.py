@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tests.faults.cluster_checks import check_everything
 from tests.faults.cluster_faults import FAULTS, Deck, Scene
@@ -36,6 +36,7 @@ def play(
         traffic.wait_for_progress()
         traffic.hold()
         print(f"round {number} {time.monotonic() - began:6.1f} checks", flush=True)
+        start_at(cluster, traffic.starts)  # starts are checkpointed now and then: a kill takes some replicas back
         ends = check_everything(cluster, traffic)
         check_also()
         delete_records(cluster, traffic, ends, dealer)
@@ -45,14 +46,20 @@ def play(
 def delete_records(cluster: Cluster, traffic: Traffic, ends: dict[At, int], dealer: random.Random) -> None:
     """Up to somewhere, of half of the partitions: logs stay short, and start where no batch does."""
     chosen = {at: dealer.randrange(end + 1) for at, end in ends.items() if dealer.random() < 0.5}
+    start_at(cluster, chosen)
+    traffic.forget_below(chosen.items())
+
+
+def start_at(cluster: Cluster, starts: Mapping[At, int]) -> None:
+    """Asks the leaders to delete what lies below, and waits until all replicas have."""
+    states = cluster.partitions()
     for broker_id in cluster.nodes:
-        led = {at: offset for at, offset in chosen.items() if cluster.partitions()[at][0] == broker_id}
         topics: dict[str, list[Answer]] = {}
-        for (topic, index), offset in led.items():
-            topics.setdefault(topic, []).append({"PartitionIndex": index, "Offset": offset})
+        for (topic, index), offset in starts.items():
+            if states[topic, index][0] == broker_id:
+                topics.setdefault(topic, []).append({"PartitionIndex": index, "Offset": offset})
         asked = [{"Name": topic, "Partitions": partitions} for topic, partitions in topics.items()]
         with cluster.client(broker_id, 60) as client:
             answer = client.call("DeleteRecords", 1, {"Topics": asked, "TimeoutMs": 30000})
         codes = {each["ErrorCode"] for topic in answer["Topics"] for each in topic["Partitions"]}
         assert codes <= {0, 6, 1}, answer  # a preferred election may come in between; an earlier start is further on
-    traffic.forget_below(chosen.items())

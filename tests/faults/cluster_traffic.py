@@ -251,6 +251,7 @@ class Traffic:
         self.cluster, self.producers, self.group = cluster, producers, group
         self.topics = topics
         self.seen = Seen()
+        self.starts: dict[At, int] = {}  # below which records were deleted
         self.members: list[Client] = [Member(f"{group}-{each}", cluster, group, topics, self.seen) for each in range(2)]
         self._ended, self._held = threading.Event(), threading.Event()
         self._consuming: list[threading.Thread] = []
@@ -325,6 +326,7 @@ class Traffic:
     def forget_below(self, starts: Iterable[tuple[At, int]]) -> None:
         """What was deleted is looked at no more."""
         for at, start in starts:
+            self.starts[at] = max(start, self.starts.get(at, 0))
             _forget(self.seen.values[at], start)
             for producer in self.producers:
                 producer.forget_below(at, start)
