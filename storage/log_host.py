@@ -28,6 +28,10 @@ class LogHost(Protocol):
     def disk_failed(self, log: Log, error: OSError) -> None:
         """The disk under the log failed (it is not just full): its log directory goes offline."""
 
+    def recovery_point_back(self) -> None:
+        """A log was cut below its recovery point: the checkpoint calls flushed what is not there any more, or what
+        will be written there anew."""
+
     def writer(self, log: Log) -> LogWriter:
         """Who writes the appends of the log's directory."""
 
@@ -56,6 +60,9 @@ class InlineHost:
     def disk_failed(self, log: Log, error: OSError) -> None:
         """Remember the failure."""
         self.failed.append(error)
+
+    def recovery_point_back(self) -> None:
+        """Nobody keeps checkpoints here."""
 
     def writer(self, log: Log) -> LogWriter:
         """One that writes at once, however slow the disk is."""

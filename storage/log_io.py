@@ -77,6 +77,10 @@ class LogIo:
         if manager.logs.get(log.topic_partition) is log:
             manager.fail_directory(manager.directory_of(log.topic_partition), error)
 
+    def recovery_point_back(self) -> None:
+        """The checkpoints are written soon, once for all logs that are cut at a time."""
+        self._manager.upkeep.checkpoint_soon()
+
     def writer(self, log: Log) -> LogWriter:
         """Who writes the appends of the log's directory; of a log that is in none any more, one that has no thread."""
         home = self._manager.home(log.topic_partition)

@@ -74,7 +74,9 @@ def _ends_at(log: Log, offset: int) -> None:
     log.truncations += 1
     log.log_start_offset = min(log.log_start_offset, offset)
     log.high_watermark = min(log.high_watermark, offset)
-    log.recovery_point = min(log.recovery_point, offset)
+    if offset < log.recovery_point:
+        log.recovery_point = offset
+        log.host.recovery_point_back()
     log.cleaned_to = min(log.cleaned_to, offset)
     log.set_flush_at()
 

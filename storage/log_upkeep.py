@@ -72,7 +72,7 @@ class LogUpkeep:
             self._soon = None
 
     def checkpoint_soon(self) -> None:
-        """Partitions have gone: write the checkpoints anew, once for all that go within a second."""
+        """Partitions have gone or were cut: write the checkpoints anew, once for all of a second (Kafka: at once)."""
         if self._loop is not None and self._soon is None and not self._stopped:
             self._soon = self._loop.call_later(_SOON_SECONDS, self._checkpoint)
 

@@ -16,6 +16,7 @@ from pybroker.protocol.records.record import Record, build_batch
 from pybroker.protocol.timer import Timer
 from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.uuids import random_uuid
+from pybroker.storage import log_upkeep
 from pybroker.storage.checkpoints import read_offsets
 from pybroker.storage.log import Log
 from pybroker.storage.log_manager import LogManager
@@ -318,5 +319,27 @@ async def test_upkeep_deletes_old_segments_and_writes_checkpoints(directories: D
     await until(lambda: read_offsets(root / "recovery-point-offset-checkpoint") == {A0: 6})
     log.producers.entries[5].last_timestamp = 1000
     await until(lambda: not log.producers.entries)
+    directories.stop(manager)
+    timer.close()
+
+
+async def test_a_log_that_was_cut_below_its_recovery_point_is_checkpointed(
+    directories: Directories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before the next turn: what is written where flushed records were has not been flushed."""
+    monkeypatch.setattr(log_upkeep, "_SOON_SECONDS", 0.001)
+    loop, clock = asyncio.get_running_loop(), SystemClock()
+    manager, timer = directories.start(clock=clock), Timer(clock, loop)
+    manager.start(loop, timer)
+    checkpoint = directories.root / "d" / "recovery-point-offset-checkpoint"
+    log = manager.get_or_create(A0, None, {}, is_new=True)
+    for cut in (lambda: log.truncate_to(2), lambda: log.truncate_fully_and_start_at(1)):
+        append(log, 5, timestamp=clock.now_ms())
+        log.flush()
+        await manager.upkeep.write_recovery_points()
+        await until(lambda: read_offsets(checkpoint) == {A0: log.log_end_offset})
+        cut()
+        await until(lambda: read_offsets(checkpoint) == {A0: log.log_end_offset})
+        assert log.recovery_point == log.log_end_offset
     directories.stop(manager)
     timer.close()
