@@ -16,10 +16,11 @@ SESSION_END_S = 60.0
 START_ATTEMPTS = 3
 START_S = 300.0  # recovery included
 _LINE = re.compile(r"\[[^]]*\] (WARN|ERROR|FATAL) (.*) \((\S+)\)")
-#: What is taken out of a line to get its kind, in this order: everything in brackets, then names and numbers.
+#: What is taken out of a line to get its kind, in this order: everything in brackets, paths, then names and numbers.
 _IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^][]*\]|\{[^{}]*\}")
+_PATHS = re.compile(r"(?<!\w)/\S+")
 _PARTITIONS = re.compile(r"(?:[\w.%-]+-\d+(?:, ?)?)+")
-_NAMES = re.compile(r"(?<!\w)(?:/\S+|0x\w+|-?\d[\w.:-]*|[\w-]{22}(?!\w))")
+_NAMES = re.compile(r"(?<!\w)(?:0x\w+|-?\d[\w.:-]*|[\w-]{22}(?!\w))")
 
 
 class KafkaNode(ProcessNode):
@@ -80,4 +81,4 @@ def kind_of(text: str) -> str:
     while before != text:
         before, text = text, _IN_BRACKETS.sub("", text)
     text = re.split(r"[({]|\[", text, maxsplit=1)[0]  # what was not closed
-    return " ".join(_NAMES.sub("N", _PARTITIONS.sub("P ", text)).split())
+    return " ".join(_NAMES.sub("N", _PARTITIONS.sub("P ", _PATHS.sub("N", text))).split())

@@ -14,6 +14,7 @@ LINES = """
 java.io.IOException: of the line before
 [2026-11-30 20:20:53,004] WARN Error in response for fetch request (type=FetchRequest, fetchData={t-1=PartitionData(\
 topicId=AAAAAAAAAAAAAAAAAAAAAA, fetchOffset=1)}, rackId=) (kafka.X)
+[2026-11-30 20:20:53,005] WARN Failed move of /tmp/pytest-of-a/pytest-0/b1/data/t-1/00003.log to /a/x-2.tmp (kafka.X)
 """
 
 
@@ -22,4 +23,5 @@ def test_names_numbers_and_what_is_in_brackets_make_no_other_kind() -> None:
         "WARN kafka.log.UnifiedLog Non-monotonic update of high watermark from to",
         "ERROR kafka.X Error for partition P at offset N",
         "WARN kafka.X Error in response for fetch request",
+        "WARN kafka.X Failed move of N to N",
     }
