@@ -51,18 +51,21 @@ def chroot(cluster: OurCluster) -> str:
 
 
 def test_isrs_shrink_and_grow_without_a_new_leader_epoch(cluster: OurCluster, zookeeper: ZooKeeperServer) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(30)
+    creator = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    creator.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(30)
     state = paths.partition_state(TOPIC, 0)
+    wait_until(lambda: state in zookeeper.tree(chroot(cluster)), 30, "the partition's state")
+    before = value(cluster, zookeeper, state)
+    stalled = next(broker_id for broker_id in (3, 2) if broker_id != before["leader"])
+    rest = sorted({1, 2, 3} - {stalled})
+    # Clients that know the stalled one would wait for its answers.
+    client = {"bootstrap.servers": ",".join(cluster[broker_id].address for broker_id in rest)}
+    admin, producer = AdminClient(client), Producer(client | {"acks": 1})
 
     def known() -> Any:
         return admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0]
 
     wait_until(lambda: sorted(known().isrs) == [1, 2, 3], 30, "all in sync")
-    before = value(cluster, zookeeper, state)
-    stalled = next(broker_id for broker_id in (3, 2) if broker_id != known().leader)
-    rest = sorted({1, 2, 3} - {stalled})
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": 1})
     process = cluster[stalled].pid
     os.kill(process, signal.SIGSTOP)
     try:

@@ -243,7 +243,8 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(broker.address for broker in self.brokers.values())
+        """All but those that are paused: they accept connections and answer nothing."""
+        return ",".join(broker.address for each, broker in self.brokers.items() if each not in self._paused)
 
     def ask_controller(self, api: str, version: int, values: dict[str, Any]) -> dict[str, Any]:
         with self.client(self.wait_controller()) as client:
