@@ -56,7 +56,7 @@ class ConvertedRecords:
 
     async def _convert(self) -> None:
         try:
-            self._chunk = memoryview(await self._workshop.do(self._conversion.chunk()))
+            self._chunk = await self._workshop.do(self._conversion.chunk())
             if not self._slice.intact:
                 self._failure = ConversionFailed("the log was truncated below")
         except Exception as error:  # told when the connection, which waits for this, is closed for it

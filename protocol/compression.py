@@ -8,6 +8,9 @@
 | zstd | RFC 8878 (KIP-110) |
 
 The libraries are imported on first use: a broker that only passes batches through never loads them.
+
+Large blocks are unpacked in threads, and meanwhile the event loop needs the interpreter lock. The libraries let go of
+it while they compute but not while they copy, so they are fed and emptied in pieces; `bytes.join` lets go of it too.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ class Codec(IntEnum):
 # No client sends anything near this in one batch; it is what one hostile batch can make us hold.
 DEFAULT_LIMIT = 128 << 20
 
-_CHUNK = 1 << 20
+_INPUT = 64 << 10  # given to a library at once: it copies what it has not used yet when its output is full
+_CHUNK = 1 << 20  # taken from it at once
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # no time, unknown system: what Java writes
 _GZIP_TAIL = Struct("<II")
@@ -85,8 +89,23 @@ def _too_large(limit: int) -> CorruptRecords:
     return CorruptRecords(f"The compressed records hold more than {limit} bytes", Errors.MESSAGE_TOO_LARGE)
 
 
-def _join(pieces: list[bytes]) -> bytes:
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+class _Output:
+    """What comes out of a block, in pieces; CorruptRecords where it is more than `limit` bytes."""
+
+    __slots__ = ("_limit", "_pieces", "room")
+
+    def __init__(self, limit: int) -> None:
+        self.room = self._limit = limit
+        self._pieces: list[bytes] = []
+
+    def add(self, piece: bytes) -> None:
+        self.room -= len(piece)
+        if self.room < 0:
+            raise _too_large(self._limit)
+        self._pieces.append(piece)
+
+    def joined(self) -> bytes:
+        return b"".join(self._pieces)
 
 
 # --- none
@@ -112,25 +131,33 @@ def _gzip(data: Buffer, level: int | None, magic: int) -> bytes:
 
 
 def _gunzip(data: Buffer, limit: int, magic: int) -> bytes:
-    if data[:2] != _GZIP_MAGIC:
+    view, at = memoryview(data), 0
+    if view[:2] != _GZIP_MAGIC:
         raise CorruptRecords("Not in GZIP format")
-    pieces: list[bytes] = []
-    total = 0
-    rest: Buffer = data
+    out = _Output(limit)
     for _ in range(_MAX_GZIP_MEMBERS):
-        unpacker = zlib.decompressobj(31)
+        at = _gunzip_member(view, at, out)
+        if view[at : at + 2] != _GZIP_MAGIC:
+            return out.joined()
+    raise CorruptRecords(f"Failed to decompress record stream: more than {_MAX_GZIP_MEMBERS} gzip members")
+
+
+def _gunzip_member(view: memoryview, at: int, out: _Output) -> int:
+    """Unpacks the member at `at`, or what there is of it; the position behind it."""
+    unpacker = zlib.decompressobj(31)
+    while not unpacker.eof:
+        piece: Buffer = unpacker.unconsumed_tail
+        if not piece:
+            piece = view[at : at + _INPUT]
+            at += len(piece)
         try:
-            piece = unpacker.decompress(rest, limit - total + 1)
+            unpacked = unpacker.decompress(piece, min(_CHUNK, out.room + 1))
         except zlib.error as error:
             raise CorruptRecords(f"Failed to decompress record stream: {error}") from error
-        total += len(piece)
-        if total > limit:
-            raise _too_large(limit)
-        pieces.append(piece)
-        rest = unpacker.unused_data
-        if rest[:2] != _GZIP_MAGIC:
-            return _join(pieces)
-    raise CorruptRecords(f"Failed to decompress record stream: more than {_MAX_GZIP_MEMBERS} gzip members")
+        if not piece and not unpacked:
+            break
+        out.add(unpacked)
+    return at - len(unpacker.unused_data)
 
 
 # --- snappy
@@ -140,12 +167,11 @@ def _snap(data: Buffer, level: int | None, magic: int) -> bytes:
     import snappy
 
     view = memoryview(data)
-    out = bytearray(_XERIAL_HEADER)
+    out = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK):
         block = snappy.compress(bytes(view[start : start + _XERIAL_BLOCK]))
-        out += _INT32.pack(len(block))
-        out += block
-    return bytes(out)
+        out += _INT32.pack(len(block)), block
+    return b"".join(out)
 
 
 def _unsnap(data: Buffer, limit: int, magic: int) -> bytes:
@@ -205,45 +231,44 @@ def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
         content_checksum=False,
         store_size=False,
     )
-    return _with_lz4_checksum(frame, wrong=True) if magic == 0 else bytes(frame)
+    if magic:
+        return bytes(frame)
+    head = _lz4_head(frame, wrong=True)
+    return head + memoryview(frame)[len(head) :]
 
 
 def _unlz4(data: Buffer, limit: int, magic: int) -> bytes:
     import lz4.frame
 
-    source: Buffer = data
-    if bytes(data[:4]) != _LZ4_MAGIC:
+    view = memoryview(data)
+    if view[:4] != _LZ4_MAGIC:
         raise CorruptRecords("Failed to decompress record stream: Stream unsupported (invalid magic bytes)")
-    if magic == 0:
-        source = _with_lz4_checksum(data, wrong=False)
+    head = b"" if magic else _lz4_head(view, wrong=False)
     unpacker = lz4.frame.LZ4FrameDecompressor()
-    pieces: list[bytes] = []
-    total = 0
+    out = _Output(limit)
     try:
-        # An iteration that yields nothing has eaten all there is.
-        piece = unpacker.decompress(source, _CHUNK)
-        while piece:
-            pieces.append(piece)
-            total += len(piece)
-            if total > limit:
-                raise _too_large(limit)
-            piece = b"" if unpacker.eof or unpacker.needs_input else unpacker.decompress(b"", _CHUNK)
+        if head:
+            unpacker.decompress(head)
+        for start in range(len(head), len(view), _INPUT):
+            unpacked = unpacker.decompress(view[start : start + _INPUT], _CHUNK)
+            while unpacked:
+                out.add(unpacked)
+                unpacked = b"" if unpacker.eof or unpacker.needs_input else unpacker.decompress(b"", _CHUNK)
+            if unpacker.eof:
+                return out.joined()
     except RuntimeError as error:
         raise CorruptRecords(f"Failed to decompress record stream: {error}") from error
-    if not unpacker.eof:
-        raise CorruptRecords("Failed to decompress record stream: Stream ended prematurely")
-    return _join(pieces)
+    raise CorruptRecords("Failed to decompress record stream: Stream ended prematurely")
 
 
-def _with_lz4_checksum(frame: Buffer, *, wrong: bool) -> bytes:
-    """The frame with its header checksum computed over magic and descriptor (wrong, magic 0) or the descriptor."""
+def _lz4_head(frame: Buffer, *, wrong: bool) -> bytes:
+    """The frame's header with its checksum computed over magic and descriptor (wrong, magic 0) or the descriptor."""
     flags = frame[4] if len(frame) > 4 else 0
     end = 4 + 2 + (8 if flags & _LZ4_CONTENT_SIZE else 0)
     if len(frame) <= end:
         raise CorruptRecords("Failed to decompress record stream: Stream ended prematurely")
-    out = bytearray(frame)
-    out[end] = (_xxh32(bytes(out[0 if wrong else 4 : end])) >> 8) & 0xFF
-    return bytes(out)
+    checksum = (_xxh32(bytes(frame[0 if wrong else 4 : end])) >> 8) & 0xFF
+    return bytes(frame[:end]) + bytes((checksum,))
 
 
 def _xxh32(data: bytes) -> int:
@@ -273,18 +298,14 @@ def _zstd(data: Buffer, level: int | None, magic: int) -> bytes:
 def _unzstd(data: Buffer, limit: int, magic: int) -> bytes:
     import zstandard
 
-    pieces: list[bytes] = []
-    total = 0
+    out = _Output(limit)
     try:
         with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
             while piece := reader.read(_CHUNK):
-                pieces.append(piece)
-                total += len(piece)
-                if total > limit:
-                    raise _too_large(limit)
+                out.add(piece)
     except zstandard.ZstdError as error:
         raise CorruptRecords(f"Failed to decompress record stream: {error}") from error
-    return _join(pieces)
+    return out.joined()
 
 
 _COMPRESSORS: dict[Codec, Callable[[Buffer, int | None, int], bytes]] = {

@@ -20,7 +20,7 @@ from functools import cache, partial
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from pybroker.protocol.compression import Codec, codec_of, compress
+from pybroker.protocol.compression import Codec, codec_of
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.records.convert import set_max_timestamp, validating
 from pybroker.protocol.records.header import (
@@ -39,8 +39,8 @@ from pybroker.protocol.records.header import (
     iter_headers,
     read_header,
 )
-from pybroker.protocol.records.reading import Meter, survey
-from pybroker.protocol.records.record import assemble, payload_of
+from pybroker.protocol.records.reading import LARGE, Meter, survey
+from pybroker.protocol.records.record import pack, payload_of
 from pybroker.protocol.records.validate import MAX_INT64, RecordsRejected, TopicRules, check_batch
 from pybroker.protocol.types import TopicPartition
 from pybroker.protocol.work import Work, finish
@@ -204,7 +204,10 @@ def _preparing(
     for at, header in iter_headers(records):
         if meter.due(0):
             yield None
-        _check_envelope(records, at, header, rules, from_client)
+        if header.size < LARGE:
+            _check_envelope(records, at, header, rules, from_client)
+        else:
+            yield partial(_check_envelope, records, at, header, rules, from_client)
     codec_of(first.codec)  # an unknown one is refused
     if from_client and (several or rules.must_look_inside(first, now_ms)):
         return (yield from _look_inside(records, rules, now_ms))
@@ -294,7 +297,7 @@ def _recompress(batch: memoryview, header: BatchHeader, codec: Codec, level: int
     """The batch with another codec; its records stay as they are, unread."""
     payload = payload_of(batch, header)
     attributes = header.attributes & ~CODEC_MASK | codec
-    return assemble(header._replace(attributes=attributes), compress(codec, payload, level) if codec else payload)
+    return pack(header._replace(attributes=attributes), payload, level)
 
 
 def _stamp(batch: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int) -> tuple[memoryview, BatchHeader]:

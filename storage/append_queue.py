@@ -6,8 +6,8 @@ LogWriter of that directory has a thread of its own write, and every log there h
 after the other: checks, offsets and all that follows from an append stay on the loop, and only the bytes are written
 elsewhere, so that a write which fails has changed nothing for those behind it. The other directories notice nothing.
 
-A log whose records take long to convert has an AppendQueue for as long, so that what is sent after them comes after
-them.
+A log whose records take long to convert, or are a LARGE_WRITE, has an AppendQueue for as long, so that what is sent
+after them comes after them.
 
 What must not happen beside a write (a change of leadership, a move to another directory) waits for its `turn` in the
 queue; what ends the log (`Log.release`) makes the write void, see log_append.
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from pybroker.storage.log_append import AppendInfo
 
 SLOW_WRITE_SECONDS = 0.020
+# More bytes than this take the page cache milliseconds on the best of days: the thread writes them. By Kafka's default
+# of max.message.bytes no batch is as large.
+LARGE_WRITE = 2 << 20
 # A disk is trusted again when no write was slow for so long; each time that this was too early, for twice as long.
 CALM_SECONDS, MOST_CALM_SECONDS = 1.0, 16.0
 FORGIVEN_SECONDS = 60.0
@@ -40,7 +43,8 @@ Work = Callable[[], Awaitable["AppendInfo | Awaitable[AppendInfo] | None"]]
 
 
 class LogWriter:
-    """Writes the appends of one log directory: at once, or in a thread while the disk is `slow`. For the event loop."""
+    """Writes the appends of one log directory: at once, or in a thread while the disk is `slow` and what is large. For
+    the event loop."""
 
     __slots__ = ("_calm_seconds", "_logs", "_loop", "_slow_at", "_thread", "slow")
 
@@ -64,14 +68,17 @@ class LogWriter:
             self._thread.shutdown(wait=True)
             self._thread = None
 
-    async def write(self, action: Callable[[], None]) -> None:
-        """Do the write of an append. OSError."""
-        if self.slow and self._loop is not None:
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, thread_name_prefix="log-append")
-            self.took(await self._loop.run_in_executor(self._thread, _timed, action))
-        else:
+    async def write(self, action: Callable[[], None], size: int) -> None:
+        """Do the write of an append of so many bytes. OSError."""
+        large = size > LARGE_WRITE
+        if self._loop is None or not (self.slow or large):
             self.took(_timed(action))
+            return
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="log-append")
+        seconds = await self._loop.run_in_executor(self._thread, _timed, action)
+        if not large:  # what a large one takes says little about the disk
+            self.took(seconds)
 
     def took(self, seconds: float) -> None:
         """A write of an append took so long."""

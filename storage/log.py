@@ -1,10 +1,10 @@
 """One partition's log (Kafka's UnifiedLog and LocalLog): segments, offsets, producers, leader epochs.
 
 Everything here runs on the event loop's thread, except what is handed to the host's threads: fsync, the deletion of
-files, and the writes themselves while the disk is slow (append_queue). The common append, one batch as every client of
-today sends it, is straight-line code over the batch's header: check, put base offset and leader epoch into the batch
-where it lies, one write. Every other append is in log_append, reading in log_read, searching by time in log_time, what
-goes in retention and log_truncate.
+files, and the writes themselves while the disk is slow or where they are large (append_queue). The common append, one
+batch as every client of today sends it, is straight-line code over the batch's header: check, put base offset and
+leader epoch into the batch where it lies, one write. Every other append is in log_append, reading in log_read,
+searching by time in log_time, what goes in retention and log_truncate.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pybroker.protocol.records.header import (
 from pybroker.protocol.types import TopicPartition
 from pybroker.storage import log_append, log_flush, log_read, log_time, log_truncate, retention
 from pybroker.storage.append import AppendRules
-from pybroker.storage.append_queue import SLOW_WRITE_SECONDS, AppendQueue
+from pybroker.storage.append_queue import LARGE_WRITE, SLOW_WRITE_SECONDS, AppendQueue
 from pybroker.storage.leader_epochs import LeaderEpochCache
 from pybroker.storage.log_append import ASSIGN, AppendInfo
 from pybroker.storage.log_host import LogHost
@@ -57,6 +57,7 @@ class Log:
 
     __slots__ = (
         "_header_only",
+        "_header_only_bytes",
         "active",
         "bases",
         "cleaned_to",
@@ -73,7 +74,6 @@ class Log:
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
-        "max_batch_bytes",
         "producers",
         "queue",
         "recovery_point",
@@ -185,9 +185,9 @@ class Log:
         """Give the batches their offsets, in place, and write them; `records` must be writable.
 
         `version` is the Produce request's. Without `from_client` (a coordinator's records, markers) contents are not
-        judged. The answer is awaitable where it has to wait for the disk (flush.messages, a slow disk) or takes long to
-        convert; the order of appends is that of the calls all the same. It must not be cancelled, and `records` have to
-        stay till then.
+        judged. The answer is awaitable where it has to wait for the disk (flush.messages, a slow disk, a large batch)
+        or takes long to convert; the order of appends is that of the calls all the same. It must not be cancelled, and
+        `records` have to stay till then.
 
         Raises InvalidProduce and RecordsRejected (see append) and other KafkaErrors: MESSAGE_TOO_LARGE,
         CORRUPT_MESSAGE, INVALID_RECORD, those of ProducerStates.check, KAFKA_STORAGE_ERROR. The reason is a note.
@@ -209,7 +209,7 @@ class Log:
                 and base_offset == 0
                 and count == last_delta + 1
                 and count > 0
-                and size <= self.max_batch_bytes
+                and size <= self._header_only_bytes
                 and (producer_id < 0 or base_sequence >= 0)
                 and crc32c(records[ATTRIBUTES_AT:]) == crc
             ):
@@ -392,7 +392,7 @@ class Log:
         self.config = config
         self.rules = AppendRules(config, self.topic_partition)
         self._header_only = self.rules.header_only
-        self.max_batch_bytes = min(config.max_message_bytes, config.segment_bytes)
+        self._header_only_bytes = min(config.max_message_bytes, config.segment_bytes, LARGE_WRITE)
         self.flush_at = self.recovery_point + config.flush_messages - 1
         self.active.configure(config)
 

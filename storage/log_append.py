@@ -2,7 +2,7 @@
 
 Each is done in one go, or in turn (append_queue) with the write elsewhere: then nothing of the log has changed until
 the write is done, and a log that was let go of meanwhile has not been appended to. What takes long to check or convert
-is done in turn as well, in steps.
+is done in turn as well, in steps; so is what is large to write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pybroker.protocol.records.header import MAGIC_V2, BatchHeader, iter_headers
 from pybroker.protocol.work import finish
 from pybroker.storage import log_flush
 from pybroker.storage.append import prepare, preparing, read_batches
-from pybroker.storage.append_queue import AppendQueue
+from pybroker.storage.append_queue import LARGE_WRITE, AppendQueue
 from pybroker.storage.log_truncate import truncate_fully_and_start_at
 from pybroker.storage.producer_state import last_sequence_of
 from pybroker.storage.segment import Segment, Written
@@ -79,7 +79,8 @@ def append_checked(
 ) -> AppendInfo | Awaitable[AppendInfo]:
     """The general append: any format and setting, control batches; and all refusals. See Log.append_as_leader."""
     now_ms = log.host.clock.now_ms()
-    if from_client and log.host.workshop is not None and log.rules.takes_long(records, now_ms):
+    large = len(records) > LARGE_WRITE
+    if from_client and log.host.workshop is not None and (large or log.rules.takes_long(records, now_ms)):
         queue = log.queue = AppendQueue(log)
         return queue.put(partial(append_in_turn, log, records, leader_epoch, version, from_client))
     prepared = prepare(records, log.rules, version=version, now_ms=now_ms, from_client=from_client)
@@ -153,8 +154,9 @@ async def _write_elsewhere(log: Log, ready: _Write) -> None:
     if segment.fd < 0:  # the log has been let go of
         raise KafkaError(Errors.KAFKA_STORAGE_ERROR)
     file = segment.file.retain()
+    write = partial(segment.write, ready.records, len(ready.batches))
     try:
-        await log.host.writer(log).write(partial(segment.write, ready.records, len(ready.batches)))
+        await log.host.writer(log).write(write, len(ready.records))
         if segment.fd != file.fd:  # so it has meanwhile; the file's number is not another's before the release
             raise KafkaError(Errors.KAFKA_STORAGE_ERROR)
         _written(log, ready)

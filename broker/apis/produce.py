@@ -56,6 +56,7 @@ WITHOUT_LOG_START = frozenset({
 UNVERIFIED = (
     "Unable to verify the partition has been added to the transaction. Underlying error: COORDINATOR_NOT_AVAILABLE"
 )
+RECORD_ERRORS_SINCE = 8
 ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 
 # (response row, its partition, the pending append or the offset to be committed)
@@ -122,6 +123,7 @@ def _append_topic(
             info = partition.append(records, acks, version)
         except KafkaError as error:
             row = _failed(partition, wanted.index, error)
+            _name_records(row, error, version)
             if error.code == Errors.NOT_LEADER_OR_FOLLOWER and version >= 10:
                 _name_leader(context, name or "", row, response)
             rows.append(row)
@@ -165,14 +167,18 @@ def _failed(partition: Partition | None, index: int, error: KafkaError) -> Parti
     row = PartitionProduceResponse(
         index=index, error_code=error.code, base_offset=-1, error_message=error.message
     )
-    if isinstance(error, RecordsRejected):
+    if partition is not None and error.code not in WITHOUT_LOG_START and not isinstance(error, InvalidProduce):
+        row.log_start_offset = partition.log.log_start_offset
+    return row
+
+
+def _name_records(row: PartitionProduceResponse, error: KafkaError, version: int) -> None:
+    """Say which records were refused, where the answer has room for that: they may be very many."""
+    if isinstance(error, RecordsRejected) and version >= RECORD_ERRORS_SINCE:
         row.record_errors = [
             BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=text)
             for at, text in error.record_errors
         ]
-    if partition is not None and error.code not in WITHOUT_LOG_START and not isinstance(error, InvalidProduce):
-        row.log_start_offset = partition.log.log_start_offset
-    return row
 
 
 def _name_leader(
@@ -221,6 +227,7 @@ async def _settle(
             await CommitWait(partition, committed, context.services.timer, request.timeout_ms).done()
     except KafkaError as error:
         _fail(row, partition, error)
+        _name_records(row, error, context.api_version)
 
 
 def _fail(row: PartitionProduceResponse, partition: Partition, error: KafkaError) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
-from pybroker.protocol.compression import DEFAULT_LIMIT, Codec, codec_of, compress
+from pybroker.protocol.compression import DEFAULT_LIMIT, Codec, codec_of
 from pybroker.protocol.records import legacy, record
 from pybroker.protocol.records.header import (
     ATTRIBUTES_AT,
@@ -36,7 +36,7 @@ from pybroker.protocol.records.header import (
     iter_headers,
     read_header,
 )
-from pybroker.protocol.records.reading import Meter, reading, survey
+from pybroker.protocol.records.reading import LARGE, Meter, contents, reading, survey
 from pybroker.protocol.records.record import BatchBuilder, invalid
 from pybroker.protocol.records.validate import BatchFacts, TopicRules, check_batch, checking
 from pybroker.protocol.work import Work
@@ -94,8 +94,8 @@ def validating(
     for at, header in iter_headers(view):
         check_batch(header, first, rules)
         piece = view[at : at + header.size]
-        if header.magic >= MAGIC_V2:
-            payload = yield partial(record.payload_of, piece, header, limit)
+        if header.magic >= MAGIC_V2 or header.codec:
+            payload = yield partial(contents, piece, header, limit)
         records = yield from reading(piece, header, limit, payload=payload, check_inner=True)
         facts = yield from checking(records, header, rules, meter, now=now, expected_offset=total.record_count)
         if (source or target) and first.magic > MAGIC_V0 and rules.magic > MAGIC_V0 and not facts.consecutive:
@@ -117,7 +117,10 @@ def _source_codec(view: memoryview, meter: Meter) -> Work[Codec]:
     for at, header in iter_headers(view):
         if meter.due(0):
             yield None
-        ensure_crc(view, at, header.size)
+        if header.size < LARGE:
+            ensure_crc(view, at, header.size)
+        else:
+            yield partial(ensure_crc, view, at, header.size)
         if header.codec:
             source = codec_of(header.codec)
     return source
@@ -219,7 +222,8 @@ def _rebuild(
 def _can_keep_payload(header: BatchHeader, facts: BatchFacts, payload: bytes | None) -> bool:
     """Whether writing a magic 2 batch's records again would give the same bytes: deltas count up from the first."""
     if (
-        not payload
+        header.magic < MAGIC_V2
+        or not payload
         or not facts.record_count
         or not facts.consecutive
         or header.is_log_append_time
@@ -244,9 +248,8 @@ def _with_codec(
         attributes=flags | codec,
         max_timestamp=append_time if log_append_time else facts.max_timestamp,
     )
-    if codec:
-        payload = yield partial(compress, codec, payload, rules.level)
-    return record.assemble(changed, payload)
+    built: bytearray = yield partial(record.pack, changed, payload, rules.level)
+    return built
 
 
 def _describe(

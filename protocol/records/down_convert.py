@@ -89,7 +89,7 @@ class DownConversion:
             self.length = LOG_OVERHEAD
         self.left = self.length
 
-    def chunk(self) -> Work[bytes]:
+    def chunk(self) -> Work[memoryview]:
         """The next bytes of the answer. Raises ConversionFailed where a batch can't be converted; one of zstd, or one
         that may not be converted, ends what is sent of the slice."""
         try:
@@ -100,11 +100,8 @@ class DownConversion:
                 raise ConversionFailed(str(error)) from error
             self._done = True
         self._window = memoryview(b"")  # only what is sent is kept while it is sent
-        if self._ready:
-            piece = bytes(memoryview(self._ready)[: self.left])
-            self._ready = bytearray()
-        else:
-            piece = self._overflow()
+        piece = memoryview(self._ready or self._overflow())[: self.left]
+        self._ready = bytearray()
         self.left -= len(piece)
         return piece
 
@@ -124,7 +121,11 @@ class DownConversion:
         if batch is None:
             self._done = True
             return
-        self._ready += yield from self._converted(*batch)
+        converted = yield from self._converted(*batch)
+        if not self._ready and isinstance(converted, bytearray):
+            self._ready = converted  # it may be many megabytes, too long a copy
+        else:
+            self._ready += converted
 
     def _next_batch(self) -> Work[tuple[Buffer, BatchHeader] | None]:
         left = self._size - self._at

@@ -15,6 +15,8 @@ from pybroker.protocol.work import Work
 STEP = 32 << 10
 RECORD = 200
 _HEADERS_A_STEP = 256
+#: Bytes of one batch from which on a checksum or a copy of it is long enough for a thread.
+LARGE = 1 << 20
 
 
 class Meter:
@@ -55,17 +57,22 @@ def reading(
     check_inner: bool = False,
 ) -> Work[Iterator[Record]]:  # fmt: skip
     """Every record of one batch, with what comes before the first one done in steps. Errors and arguments are those of
-    record.iter_records and legacy.iter_records."""
-    if header.magic >= MAGIC_V2:
-        if payload is None:
-            payload = yield partial(record.payload_of, batch, header, limit)
-        return record.iter_records(batch, header, limit, payload=payload)
-    if not header.codec:
+    record.iter_records and legacy.iter_records; `payload` is what `contents` gave, if it has been asked already."""
+    if header.magic < MAGIC_V2 and not header.codec:
         return legacy.iter_records(batch, header, limit)
-    inner: bytes = yield partial(legacy.inner_set, batch, header, limit)
+    if payload is None:
+        payload = yield partial(contents, batch, header, limit)
+    if header.magic >= MAGIC_V2:
+        return record.iter_records(batch, header, limit, payload=payload)
     last = None
-    for number, (_, message) in enumerate(legacy.inner_headers(inner)):
+    for number, (_, message) in enumerate(legacy.inner_headers(payload)):
         last = message.base_offset
         if number % _HEADERS_A_STEP == 0:
             yield None
-    return legacy.inner_records(inner, header, last, check_inner=check_inner)
+    return legacy.inner_records(payload, header, last, check_inner=check_inner)
+
+
+def contents(batch: Buffer, header: BatchHeader, limit: int = DEFAULT_LIMIT) -> bytes:
+    """The records area of a batch of magic 2, or the set in a wrapper of magic 0 or 1, decompressed."""
+    unpack = record.payload_of if header.magic >= MAGIC_V2 else legacy.inner_set
+    return unpack(batch, header, limit)

@@ -348,13 +348,18 @@ class BatchBuilder:
             newest = self._log_append_time
         base_timestamp = newest if self._base_timestamp is None else self._base_timestamp
         codec = self._codec if self._count else Codec.NONE
-        return assemble(
+        return pack(
             BatchHeader(
                 self.base_offset, 0, self.leader_epoch, MAGIC_V2, 0, self._attributes | codec, last - self.base_offset,
                 base_timestamp, newest, self.producer_id, self.producer_epoch, self.base_sequence, self._count,
             ),
-            compress(codec, self._payload, self._level) if codec else self._payload,
+            self._payload, self._level,
         )  # fmt: skip
+
+
+def pack(header: BatchHeader, payload: Buffer, level: int | None = None) -> bytearray:
+    """As assemble, of a records area that has yet to be compressed with the header's codec. For a thread, if large."""
+    return assemble(header, compress(header.codec, payload, level) if header.codec else payload)
 
 
 def assemble(header: BatchHeader, payload: Buffer) -> bytearray:

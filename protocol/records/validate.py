@@ -120,6 +120,7 @@ def checking(
     check_time = rules.timestamp_type == CREATE_TIME
     wrong_type = header.timestamp_type == LOG_APPEND_TIME
     earliest, latest = now - rules.before_max_ms, now + rules.after_max_ms
+    no_key = f"Compacted topic cannot accept message without key in topic partition {rules.topic_partition}"
     count, oldest, newest, consecutive = 0, MAX_INT64, NO_TIMESTAMP, True
     for index, record in enumerate(records):
         if meter.due_after(record):
@@ -134,7 +135,7 @@ def checking(
             consecutive = False
         expected_offset += 1
         if rules.compacted and record.key is None:
-            error = f"Compacted topic cannot accept message without key in topic partition {rules.topic_partition}"
+            error = no_key
         elif check_time and timestamp != NO_TIMESTAMP:
             if earliest <= timestamp <= latest:
                 continue

@@ -73,6 +73,30 @@ def test_gzip_members_follow_one_another() -> None:
         decompress(Codec.GZIP, gzip.compress(b"") * 1001)
 
 
+def test_gzip_members_end_anywhere_in_what_is_read_at_once() -> None:
+    parts = [os.urandom(size) for size in range(65_480, 65_540)]
+    packed = b"".join(gzip.compress(part, 1) for part in parts)
+    assert decompress(Codec.GZIP, packed) == b"".join(parts)
+    assert decompress(Codec.GZIP, packed + b"\x1f") == b"".join(parts)
+
+
+def test_a_gzip_stream_that_ends_early_gives_what_there_is() -> None:
+    data = os.urandom(100_000) + bytes(3_000_000)
+    packed = compress(Codec.GZIP, data)
+    for end in (11, 40_000, 65_536, 101_000, len(packed) - 9, len(packed) - 8, len(packed) - 1):
+        unpacked = decompress(Codec.GZIP, packed[:end])
+        assert data.startswith(unpacked)
+    assert unpacked == data
+
+
+@pytest.mark.parametrize("magic", [0, 2])
+@pytest.mark.parametrize("codec", PACKED)
+def test_what_is_read_in_many_pieces(codec: Codec, magic: int) -> None:
+    data = (os.urandom(50_000) + bytes(200_000)) * 20
+    packed = memoryview(compress(codec, data, magic=magic))
+    assert decompress(codec, packed, magic=magic) == data
+
+
 def test_snappy_frames() -> None:
     framed = compress(Codec.SNAPPY, b"y" * 40_000)
     assert framed[:16] == b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01"

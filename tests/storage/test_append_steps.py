@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -20,7 +21,9 @@ from pybroker.protocol.records.reading import STEP, Meter
 from pybroker.protocol.records.record import Record
 from pybroker.protocol.work import Workshop
 from pybroker.storage.append import preparing
+from pybroker.storage.append_queue import LARGE_WRITE
 from pybroker.storage.log import AppendInfo, Log
+from pybroker.storage.segment import Segment
 from tests.storage.logs import NOW, batch, host, make_log
 from tests.storage.test_log_mover import everything
 
@@ -108,6 +111,30 @@ async def test_what_takes_long_is_done_in_steps_and_alike(
         at_once = make_log(tmp_path / "other", **settings)  # its host has no workshop
         assert isinstance(produce(at_once, records(), version), AppendInfo)
         assert everything(log) == everything(at_once)
+
+
+@pytest.mark.parametrize("version", [2, 9])
+async def test_what_is_large_is_written_by_a_thread(
+    tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, write = threading.current_thread(), Segment.write
+    elsewhere: list[tuple[bool, bool]] = []
+
+    def noting(segment: Segment, records: memoryview, batches: int) -> None:
+        elsewhere.append((len(records) > LARGE_WRITE, threading.current_thread() is not here))
+        write(segment, records, batches)
+
+    monkeypatch.setattr(Segment, "write", noting)
+    async with workshop_log(tmp_path, max_message_bytes=2 * LARGE_WRITE) as log:
+        writer = log.host.writer(log)
+        writer.start(asyncio.get_running_loop())
+        sent = [batch(3, size=LARGE_WRITE // 3), batch(), batch(3, size=LARGE_WRITE // 3)]
+        infos = [produce(log, each, version) for each in sent]
+        done = await asyncio.gather(*infos)  # type: ignore[arg-type]
+        assert [info.first_offset for info in done] == [0, 3, 4]
+        assert elsewhere == [(True, True), (False, False), (True, True)]
+        assert values(log) == list(range(7))
+        writer.stop()
 
 
 async def test_a_refusal_changes_nothing_for_those_behind(tmp_path: Path) -> None:
