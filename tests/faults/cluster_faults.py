@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tests.faults.cluster_checks import COMPACTED, UNSURE, eventually, place, records_of
@@ -361,14 +361,15 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
 class Deck:
     """Deals every fault once before any comes again."""
 
-    def __init__(self, dealer: random.Random) -> None:
+    def __init__(self, dealer: random.Random, faults: Iterable[str] = FAULTS) -> None:
         self._dealer = dealer
+        self._faults = list(faults)
         self._left: list[str] = []
 
     def deal(self, count: int) -> list[str]:
         dealt = []
         for _ in range(count):
             if not self._left:
-                self._left = self._dealer.sample(list(FAULTS), len(FAULTS))
+                self._left = self._dealer.sample(self._faults, len(self._faults))
             dealt.append(self._left.pop())
         return dealt
