@@ -15,7 +15,9 @@ from tests.support.zookeeper import ZooKeeperServer
 SESSION_END_S = 60.0
 START_ATTEMPTS = 3
 START_S = 300.0  # recovery included
-_LINE = re.compile(r"\[[^]]*\] (WARN|ERROR|FATAL) (.*) \((\S+)\)")
+_LINE = re.compile(r"\[[^]]*\] (WARN|ERROR|FATAL) (.*) \((\S+)\)(?=\n?(.*))")
+#: The cause that follows a complaint of nothing but a broker that is gone: the rounds kill them at any moment.
+_GONE = re.compile(r"java\.io\.IOException: Connection to \S+ \(id: \d+ rack: \S+\) failed\.$")
 #: What is taken out of a line to get its kind, in this order: everything in brackets, paths, then names and numbers.
 _IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^][]*\]|\{[^{}]*\}")
 _PATHS = re.compile(r"(?<!\w)/\S+")
@@ -72,8 +74,13 @@ class KafkaNode(ProcessNode):
 
 
 def kinds(log: str) -> set[str]:
-    """Level, logger and text of every warning and error, without names, numbers and what stands in brackets."""
-    return {f"{level} {logger} {kind_of(text)}" for level, text, logger in _LINE.findall(log)}
+    """Level, logger and text of every warning and error, without names, numbers and what stands in brackets; but for
+    those whose cause is that a connection to a broker could not be made."""
+    return {
+        f"{level} {logger} {kind_of(text)}"
+        for level, text, logger, cause in _LINE.findall(log)
+        if not _GONE.match(cause)
+    }
 
 
 def kind_of(text: str) -> str:

@@ -15,6 +15,10 @@ java.io.IOException: of the line before
 [2026-11-30 20:20:53,004] WARN Error in response for fetch request (type=FetchRequest, fetchData={t-1=PartitionData(\
 topicId=AAAAAAAAAAAAAAAAAAAAAA, fetchOffset=1)}, rackId=) (kafka.X)
 [2026-11-30 20:20:53,005] WARN Failed move of /tmp/pytest-of-a/pytest-0/b1/data/t-1/00003.log to /a/x-2.tmp (kafka.X)
+[2026-11-30 20:20:53,006] ERROR [ReplicaFetcher replicaId=1] Error getting offset for partition t-1 (kafka.X)
+java.io.IOException: Connection to 127.0.0.1:1 (id: 3 rack: null) failed.
+[2026-11-30 20:20:53,007] WARN of a line at once (kafka.X)
+[2026-11-30 20:20:53,008] WARN after the other (kafka.X)
 """
 
 
@@ -24,4 +28,6 @@ def test_names_numbers_and_what_is_in_brackets_make_no_other_kind() -> None:
         "ERROR kafka.X Error for partition P at offset N",
         "WARN kafka.X Error in response for fetch request",
         "WARN kafka.X Failed move of N to N",
+        "WARN kafka.X of a line at once",
+        "WARN kafka.X after the other",
     }
