@@ -65,6 +65,7 @@ class Log:
         "directory",
         "flush_at",
         "flush_wanted",
+        "gone",
         "has_markers",
         "high_watermark",
         "host",
@@ -133,6 +134,7 @@ class Log:
         self.latest_epoch = leader_epochs.latest_epoch
         self.has_markers = False
         self.queue: AppendQueue | None = None  # while not None, every append goes there
+        self.gone: Errors | None = None  # what they are told who come too late: its files have been let go of
         self.update_config(config)
 
     def __repr__(self) -> str:
@@ -284,12 +286,16 @@ class Log:
     def storage_error(self, error: OSError) -> KafkaError:
         """The KafkaError for a failed file operation, which the host is told of unless it is harmless. Whoever comes a
         moment too late to a log that was let go of is no failure at all."""
-        if error.errno == errno.EBADF and self.active.fd < 0:
-            return KafkaError(Errors.KAFKA_STORAGE_ERROR)
+        if self.gone is not None or (error.errno == errno.EBADF and self.active.fd < 0):
+            return self.too_late()
         logger.error("%r in %s: %s", self, self.directory, error)
         if error.errno not in _HARMLESS:
             self.host.disk_failed(self, error)
         return KafkaError(Errors.KAFKA_STORAGE_ERROR)
+
+    def too_late(self) -> KafkaError:
+        """For those who find no files: they have been let go of (`release`), or a truncation got stuck."""
+        return KafkaError(self.gone or Errors.KAFKA_STORAGE_ERROR)
 
     # --- rolling -------------------------------------------------------------------------------------------------
 
@@ -452,9 +458,11 @@ class Log:
         if self.active.fd < 0:
             raise OSError(errno.EBADF, "the log's truncation was not finished")
 
-    def release(self) -> None:
-        """Let go of all files as they are: the log is deleted, or its disk has failed."""
+    def release(self, why: Errors) -> None:
+        """Let go of all files as they are: the log is deleted (NOT_LEADER_OR_FOLLOWER), or its disk has failed
+        (KAFKA_STORAGE_ERROR). What is under way or waits, and whoever comes now, is told `why`."""
+        self.gone = why
         if self.queue is not None:
-            self.queue.refuse(Errors.KAFKA_STORAGE_ERROR)
+            self.queue.refuse(why)
         for segment in self.segments:
             segment.release()

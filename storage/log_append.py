@@ -13,7 +13,6 @@ from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.records.header import MAGIC_V2, BatchHeader, iter_headers
 from pybroker.protocol.work import finish
 from pybroker.storage import log_flush
@@ -100,7 +99,7 @@ async def append_in_turn(
     in_steps = from_client and workshop is not None and log.rules.takes_long(records, now_ms)
     prepared = await workshop.do(work) if in_steps and workshop is not None else finish(work)
     if log.active.fd < 0:  # the log has been let go of meanwhile
-        raise KafkaError(Errors.KAFKA_STORAGE_ERROR)
+        raise log.too_late()
     leader_epoch = max(leader_epoch, log.latest_epoch)  # this leader may have begun a new epoch meanwhile
     ready = _place(log, prepared, leader_epoch, now_ms, from_client)
     if isinstance(ready, AppendInfo):
@@ -152,13 +151,13 @@ def _write(log: Log, ready: _Write) -> None:
 async def _write_elsewhere(log: Log, ready: _Write) -> None:
     segment = ready.segment
     if segment.fd < 0:  # the log has been let go of
-        raise KafkaError(Errors.KAFKA_STORAGE_ERROR)
+        raise log.too_late()
     file = segment.file.retain()
     write = partial(segment.write, ready.records, len(ready.batches))
     try:
         await log.host.writer(log).write(write, len(ready.records))
         if segment.fd != file.fd:  # so it has meanwhile; the file's number is not another's before the release
-            raise KafkaError(Errors.KAFKA_STORAGE_ERROR)
+            raise log.too_late()
         _written(log, ready)
     except OSError as error:
         raise log.storage_error(error) from error

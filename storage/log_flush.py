@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pybroker.protocol.errors import Errors, KafkaError
-
 if TYPE_CHECKING:
     from pybroker.storage.log import Log
     from pybroker.storage.log_append import AppendInfo
@@ -71,13 +69,13 @@ def flush_then(log: Log, info: AppendInfo) -> AppendInfo | Awaitable[AppendInfo]
             if error is None:
                 future.set_result(info)
             else:
-                future.set_exception(KafkaError(Errors.KAFKA_STORAGE_ERROR))
+                future.set_exception(log.too_late())
 
     log.flush_at = log.log_end_offset + log.config.flush_messages - 1  # one flush for each so many
     flush_later(log, log.log_end_offset, done)
     if outcome:  # the host did it at once
         if outcome[0] is not None:
-            raise KafkaError(Errors.KAFKA_STORAGE_ERROR)
+            raise log.too_late()
         return info
     waiting.append(asyncio.get_running_loop().create_future())
     return waiting[0]

@@ -295,7 +295,7 @@ class LogManager:
         self._forget(topic_partition)
         target = directory.path / suffixed_directory(topic_partition, DELETE_SUFFIX)
         try:
-            log.release()
+            log.release(Errors.NOT_LEADER_OR_FOLLOWER)
             log.directory.rename(target)
             log.moved(target)
         except OSError as error:
@@ -393,7 +393,7 @@ class LogManager:
             self._forget(topic_partition)
             self._offline[topic_partition] = directory
             with suppress(OSError):
-                log.release()
+                log.release(Errors.KAFKA_STORAGE_ERROR)
         directory.release()
         if self.on_dir_failure is not None:
             self.on_dir_failure(directory.path, lost)

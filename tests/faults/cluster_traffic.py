@@ -176,17 +176,18 @@ class WireWriter:
                     writer.run(_Leader(self._cluster, state[0]), stop)  # type: ignore[arg-type]
                 except TimeoutError:
                     pass  # a paused broker, or one without enough replicas in sync
-                self._look_at_refusals()
+                self._look_at_refusals(state[0])
             if self.total > before or not stop():
                 deadline = time.monotonic() + PROGRESS_S
             assert time.monotonic() < deadline, f"{self.name}: not acknowledged: {writer.again} {writer.in_flight}"
             time.sleep(0.05)
 
-    def _look_at_refusals(self) -> None:
+    def _look_at_refusals(self, leader: int) -> None:
         refused, self._writer.refused = self._writer.refused, []
         if refused:
-            assert refused[0] in RETRIABLE, f"{self.name}: refused with {refused}"
-            assert set(refused) <= RETRIABLE | {OUT_OF_ORDER}, f"{self.name}: refused with {refused}"
+            told = f"{self.name}: broker {leader} refused with {refused}"
+            assert refused[0] in RETRIABLE, told
+            assert set(refused) <= RETRIABLE | {OUT_OF_ORDER}, told
 
 
 class Member:

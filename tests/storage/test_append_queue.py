@@ -223,7 +223,7 @@ async def test_a_log_that_is_deleted_meanwhile(tmp_path: Path, disk: SlowDisk) -
         again = manager.get_or_create(ON_Y, None, PLAIN, is_new=True)
         fresh = begin(again)
         disk.let_go()
-        assert [await error_of(each) for each in waiting] == [Errors.KAFKA_STORAGE_ERROR] * 3
+        assert [await error_of(each) for each in waiting] == [Errors.NOT_LEADER_OR_FOLLOWER] * 3
         assert (await fresh).first_offset == 0
         assert offsets(again) == [0]
         assert again.active.path(".log").stat().st_size == again.active.size

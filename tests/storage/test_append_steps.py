@@ -148,17 +148,18 @@ async def test_a_refusal_changes_nothing_for_those_behind(tmp_path: Path) -> Non
         assert (await good).first_offset == 0
 
 
-async def test_a_log_that_is_let_go_of_meanwhile_has_got_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("why", [Errors.NOT_LEADER_OR_FOLLOWER, Errors.KAFKA_STORAGE_ERROR])
+async def test_a_log_that_is_let_go_of_meanwhile_has_got_nothing(why: Errors, tmp_path: Path) -> None:
     async with workshop_log(tmp_path) as log:
         under_way = produce(log, messages(1))
         waiting = produce(log, messages(1))
         assert not isinstance(under_way, AppendInfo) and not isinstance(waiting, AppendInfo)
         await asyncio.sleep(0)  # the first has begun
-        log.release()
+        log.release(why)
         for each in (under_way, waiting):
             with pytest.raises(KafkaError) as caught:
                 await each
-            assert caught.value.code == Errors.KAFKA_STORAGE_ERROR
+            assert caught.value.code == why
         assert log.log_end_offset == 0
 
 

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pybroker.protocol.clock import ManualClock
+from pybroker.protocol.errors import Errors
 from pybroker.protocol.records.record import EndTxnMarker, Record, build_batch, end_txn_batch
 from pybroker.storage.cleaner.choice import examine
 from pybroker.storage.cleaner.cleaning import clean
@@ -145,7 +146,7 @@ class History:
         if clean_stop:
             log.close()
         else:
-            log.release()
+            log.release(Errors.KAFKA_STORAGE_ERROR)
         self.log = reload(
             log.directory, log.config, clean_stop=clean_stop, at=InlineHost(self.clock), now_ms=self.clock.now_ms()
         )

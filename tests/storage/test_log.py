@@ -179,13 +179,17 @@ def test_explicit_roll_of_an_empty_segment_does_nothing(tmp_path: Path) -> None:
     assert content(log.read(0, 1000, max_offset=1)) == everything(log)
 
 
-def test_who_comes_too_late_to_a_log_that_was_let_go_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("why", [Errors.NOT_LEADER_OR_FOLLOWER, Errors.KAFKA_STORAGE_ERROR])
+def test_who_comes_too_late_to_a_log_that_was_let_go_of(
+    why: Errors, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     log = make_log(tmp_path)
     fill(log, 3)
-    log.release()
-    with pytest.raises(KafkaError) as refusal:
-        append(log)
-    assert refusal.value.code == Errors.KAFKA_STORAGE_ERROR
+    log.release(why)
+    for _ in range(2):
+        with pytest.raises(KafkaError) as refusal:
+            append(log)
+        assert refusal.value.code == why
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
@@ -398,6 +402,18 @@ class TestFlush:
             await info
         assert failure.value.code == Errors.KAFKA_STORAGE_ERROR
         assert threads.failed
+
+    async def test_a_flush_of_a_log_that_is_deleted_meanwhile(self, tmp_path: Path) -> None:
+        threads = LaterHost()
+        log = make_log(tmp_path, at=threads, flush_messages=1)
+        info = log.append_as_leader(batch(), 0)
+        assert not isinstance(info, AppendInfo)
+        log.release(Errors.NOT_LEADER_OR_FOLLOWER)
+        threads.do_all(FileNotFoundError(errno.ENOENT, "the directory has another name now"))
+        with pytest.raises(KafkaError) as failure:
+            await info
+        assert failure.value.code == Errors.NOT_LEADER_OR_FOLLOWER
+        assert not threads.failed
 
     def test_a_flush_overtaken_by_truncation_says_nothing(self, tmp_path: Path) -> None:
         threads = LaterHost()
