@@ -213,6 +213,7 @@ class Broker:
         versions = inter_broker_versions(config.str("inter.broker.protocol.version"))
         cache = MetadataCache(cluster_id, broker_id)
         replicas = ReplicaManager(broker_id, logs, self.clock, cache.partition, configs.topic)
+        self.store.on_session(replicas.session_changed)
         quotas = ReplicationQuotas(broker_id, config, self.clock)
         for topic, settings in configs.topics().items():
             quotas.topic_changed(topic, settings)

@@ -344,7 +344,7 @@ class Controller:
             self._try_later(work)
         except StoreError as error:
             log.warning("the metadata store failed: %s", error)
-            if work.asked is None:
+            if work.asked is None or work.outcome is not None:  # what follows from an outcome has to come
                 self._try_later(work)
             work.fail(KafkaError(Errors.REQUEST_TIMED_OUT, str(error)))
         except Exception as error:

@@ -18,7 +18,8 @@ from pybroker.protocol.errors import Errors, KafkaError
 BLOCK_SIZE = 1000
 #: The next block is fetched when this much of the current one is used.
 PREFETCH_AT = BLOCK_SIZE * 9 // 10
-#: How long a producer waits for a block that is fetched; what it sent behind its question waits as well.
+#: How long producers wait for a block that is fetched, from its beginning: what they sent behind their question waits
+#: as well, and many that wait would take up the broker's request slots.
 WAIT_SECONDS = 1.0
 _LAST_ID = 2**63 - 1
 
@@ -49,6 +50,7 @@ class ProducerIds:
         self._next = 0
         self._last = -1
         self._following: asyncio.Task[ProducerIdBlock] | None = None
+        self._patience_ends = 0.0  # by the loop's clock: who still waits for that block then is sent away
 
     async def next_producer_id(self) -> int:
         """A new id. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS (clients ask again) when no block could be had."""
@@ -66,20 +68,23 @@ class ProducerIds:
 
     async def _take_block(self) -> None:
         following = self._following or self._fetch_block()
+        patience = max(0.0, self._patience_ends - asyncio.get_running_loop().time())
+        await asyncio.wait([following], timeout=patience)
+        if not following.done():
+            raise KafkaError(Errors.COORDINATOR_LOAD_IN_PROGRESS, "no producer id block: none came yet")
+        # Of several that waited here the first takes the block over, or sees to it that another is asked for.
+        first = self._following is following
+        if first:
+            self._following = None
         try:
-            block = await asyncio.wait_for(asyncio.shield(following), WAIT_SECONDS)
+            block = following.result()
         except (StoreError, OSError, ValueError) as error:
-            why = str(error) or "none came yet"
-            raise KafkaError(Errors.COORDINATOR_LOAD_IN_PROGRESS, f"no producer id block: {why}") from error
-        finally:
-            # Of several that waited here the first takes the block over, or sees to it that another is asked for.
-            first = self._following is following
-            if first and following.done():
-                self._following = None
+            raise KafkaError(Errors.COORDINATOR_LOAD_IN_PROGRESS, f"no producer id block: {error}") from error
         if first:
             self._next, self._last = block.first, block.last
 
     def _fetch_block(self) -> asyncio.Task[ProducerIdBlock]:
+        self._patience_ends = asyncio.get_running_loop().time() + WAIT_SECONDS
         self._following = asyncio.create_task(self._block(), name="producer-id-block")
         self._following.add_done_callback(_heard)
         return self._following

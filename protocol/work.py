@@ -38,6 +38,10 @@ class Workshop:
             finally:
                 work.close()
 
+    async def call(self, call: Callable[[], T]) -> T:
+        """What a Call returns, or raises, that needs no turn: it gives up the interpreter lock and holds nothing."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
     async def _do(self, work: Work[T]) -> T:
         loop = asyncio.get_running_loop()
         pace = Pace()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from pybroker.protocol.clock import Clock
 from pybroker.protocol.errors import Errors, KafkaError
@@ -77,6 +77,8 @@ class ReplicaManager:
         self.leaving = False
         # Where leaders are to be reached by their followers: (host, port), as the controller told.
         self.leader_addresses: dict[int, tuple[str, int]] = {}
+        self._session = 0  # counts the sessions with ZooKeeper that were lost
+        self._suspended = False  # this one may be lost
         self._offline: set[TopicPartition] = set()
         # Leader epochs of partitions that were stopped but not deleted: orders up to these are old.
         self._stopped: dict[TopicPartition, int] = {}
@@ -104,6 +106,20 @@ class ReplicaManager:
         if self._known_to_cluster(topic, index) is not None:
             raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
         raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
+
+    # -- the session with ZooKeeper ----------------------------------------------------------------------------
+
+    def session_changed(self, state: Literal["connected", "suspended", "expired"]) -> None:
+        """For MetadataStore.on_session."""
+        self._suspended = state == "suspended"
+        if state == "expired":
+            self._session += 1
+
+    def may_be_deposed(self, partition: Partition) -> bool:
+        """Whether another may lead this partition by now, although no order said so: without its session this broker
+        counts as dead, and the controller sends it nothing until it has come back. It leads on meanwhile, as in
+        Kafka."""
+        return self._suspended or partition.session != self._session
 
     # -- the controller's orders -------------------------------------------------------------------------------
 
@@ -152,6 +168,8 @@ class ReplicaManager:
             elif topic.topic_id != ZERO_UUID and current.topic_id not in (ZERO_UUID, topic.topic_id):
                 logger.error("Partition %s has another topic id than the controller's; it is not served", current)
                 return Errors.INCONSISTENT_TOPIC_ID
+            if state.leader_epoch >= current.leader_epoch:
+                current.session = self._session
             if state.leader_epoch <= current.leader_epoch:
                 return Errors.STALE_CONTROLLER_EPOCH
             if current.topic_id == ZERO_UUID:
@@ -166,6 +184,8 @@ class ReplicaManager:
                     self._fetchers.follow(current)
             self._tell(current)
         except KafkaError as error:
+            if current is None and error.code == Errors.KAFKA_STORAGE_ERROR:
+                self._offline.add(TopicPartition(name, index))
             return error.code
         except OSError as error:
             logger.error("Partition %s-%d can't be opened: %s; it is offline", name, index, error)
@@ -191,6 +211,7 @@ class ReplicaManager:
         partition.isr_keeper = self._isr_keeper
         self.topics.setdefault(topic.topic_name, {})[index] = partition
         self._stopped.pop(TopicPartition(topic.topic_name, index), None)
+        self._offline.discard(TopicPartition(topic.topic_name, index))
         return partition
 
     def _open(self, topic: LeaderAndIsrTopicState, index: int, is_new: bool = False) -> Log:
@@ -223,8 +244,11 @@ class ReplicaManager:
 
     def _stop(self, topic: str, state: StopReplicaPartitionState) -> Errors:
         index = state.partition_index
+        at = TopicPartition(topic, index)
         partitions = self.topics.get(topic, {})
         current = partitions.get(index)
+        if current is None and at in self._offline:
+            return Errors.KAFKA_STORAGE_ERROR  # the controller asks again when this broker comes back
         if current is not None:
             if state.leader_epoch not in (NO_EPOCH, EPOCH_DURING_DELETE) and state.leader_epoch < current.leader_epoch:
                 return Errors.FENCED_LEADER_EPOCH
@@ -232,11 +256,10 @@ class ReplicaManager:
             if not partitions:
                 del self.topics[topic]
             self._resign(current)
-            self._stopped[TopicPartition(topic, index)] = current.leader_epoch
+            self._stopped[at] = current.leader_epoch
         if state.delete_partition:
-            self._stopped.pop(TopicPartition(topic, index), None)
-            self._offline.discard(TopicPartition(topic, index))
-            self._log_manager.delete(TopicPartition(topic, index))
+            self._stopped.pop(at, None)
+            self._log_manager.delete(at)
         return Errors.NONE
 
     # -- log directories ---------------------------------------------------------------------------------------

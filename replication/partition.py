@@ -44,7 +44,7 @@ class Partition:
 
     __slots__ = (
         "bytes_in", "index", "isr", "isr_keeper", "leader", "leader_epoch", "leader_id", "local_id", "log",
-        "partition_epoch", "replicas", "topic", "topic_id", "watchers",
+        "partition_epoch", "replicas", "session", "topic", "topic_id", "watchers",
     )  # fmt: skip
 
     def __init__(self, topic: str, index: int, topic_id: bytes, log: Log, local_id: int) -> None:
@@ -61,6 +61,7 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.isr_keeper: IsrKeeper | None = None
         self.watchers: dict[Watcher, None] = {}
+        self.session = 0  # ReplicaManager's, when the controller last said who leads
         self.bytes_in = 0  # appended since this broker hosts the partition
 
     def __str__(self) -> str:

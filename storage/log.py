@@ -270,7 +270,9 @@ class Log:
         return info if last < self.flush_at else log_flush.flush_then(self, info)
 
     def append_as_follower(self, records: memoryview) -> AppendInfo | Awaitable[AppendInfo]:
-        """See log_append.append_as_follower; awaitable where the disk is slow."""
+        """See log_append.append_as_follower; awaitable where the disk is slow or there is much to write."""
+        if self.queue is None and len(records) > LARGE_WRITE and self.host.workshop is not None:
+            self.queue = AppendQueue(self)
         if self.queue is not None:
             return self.queue.put(partial(log_append.append_as_follower_in_turn, self, records))
         return log_append.append_as_follower(self, records)

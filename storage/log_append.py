@@ -78,8 +78,7 @@ def append_checked(
 ) -> AppendInfo | Awaitable[AppendInfo]:
     """The general append: any format and setting, control batches; and all refusals. See Log.append_as_leader."""
     now_ms = log.host.clock.now_ms()
-    large = len(records) > LARGE_WRITE
-    if from_client and log.host.workshop is not None and (large or log.rules.takes_long(records, now_ms)):
+    if from_client and _takes_long(log, records, now_ms):
         queue = log.queue = AppendQueue(log)
         return queue.put(partial(append_in_turn, log, records, leader_epoch, version, from_client))
     prepared = prepare(records, log.rules, version=version, now_ms=now_ms, from_client=from_client)
@@ -96,7 +95,7 @@ async def append_in_turn(
     """As append_checked; what takes long is done in steps."""
     now_ms, workshop = log.host.clock.now_ms(), log.host.workshop
     work = preparing(records, log.rules, version=version, now_ms=now_ms, from_client=from_client)
-    in_steps = from_client and workshop is not None and log.rules.takes_long(records, now_ms)
+    in_steps = from_client and workshop is not None and _takes_long(log, records, now_ms)
     prepared = await workshop.do(work) if in_steps and workshop is not None else finish(work)
     if log.active.fd < 0:  # the log has been let go of meanwhile
         raise log.too_late()
@@ -106,6 +105,11 @@ async def append_in_turn(
         return ready
     await _write_elsewhere(log, ready)
     return _answer(log, ready)
+
+
+def _takes_long(log: Log, records: memoryview, now_ms: int) -> bool:
+    """Whether there is a workshop, and something for it to do: to check and write much, or to convert."""
+    return log.host.workshop is not None and (len(records) > LARGE_WRITE or log.rules.takes_long(records, now_ms))
 
 
 def _place(
@@ -142,7 +146,8 @@ def _write(log: Log, ready: _Write) -> None:
     started = perf_counter()
     try:
         ready.segment.write(ready.records, len(ready.batches))
-        log.host.writer(log).took(perf_counter() - started)
+        if len(ready.records) <= LARGE_WRITE:  # what a large one takes says little about the disk
+            log.host.writer(log).took(perf_counter() - started)
         _written(log, ready)
     except OSError as error:
         raise log.storage_error(error) from error
@@ -224,7 +229,8 @@ def append_as_follower(log: Log, records: memoryview) -> AppendInfo:
     Raises KafkaError CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE when the offsets do not follow the log's end,
     KAFKA_STORAGE_ERROR.
     """
-    batches = _leaders_batches(log, records)
+    _begin_inside(log, records)
+    batches = read_batches(records, log.log_end_offset)
     for run in _runs(log, records, batches):
         _write(log, run)
     return _followed(log, batches)
@@ -232,7 +238,12 @@ def append_as_follower(log: Log, records: memoryview) -> AppendInfo:
 
 async def append_as_follower_in_turn(log: Log, records: memoryview) -> AppendInfo:
     """As append_as_follower."""
-    batches = _leaders_batches(log, records)
+    _begin_inside(log, records)
+    check = partial(read_batches, records, log.log_end_offset)
+    workshop = log.host.workshop
+    batches = await workshop.call(check) if workshop is not None and len(records) > LARGE_WRITE else check()
+    if log.gone is not None:
+        raise log.too_late()
     for run in _runs(log, records, batches):
         await _write_elsewhere(log, run)
     return _followed(log, batches)
@@ -247,15 +258,14 @@ def _followed(log: Log, batches: list[tuple[int, BatchHeader]]) -> AppendInfo:
     return AppendInfo(first.base_offset, last.last_offset, max_timestamp, size, log.log_start_offset)
 
 
-def _leaders_batches(log: Log, records: memoryview) -> list[tuple[int, BatchHeader]]:
-    """As read_batches. An empty log whose start lies inside the first batch begins where the batch does: DeleteRecords
-    moves the leader's start to any record, but batches stay whole. Kafka's
+def _begin_inside(log: Log, records: memoryview) -> None:
+    """An empty log whose start lies inside the leader's first batch begins where the batch does: DeleteRecords moves
+    the leader's start to any record, but batches stay whole. Kafka's
     Partition.appendRecordsToFollowerOrFutureReplica."""
     if log.log_end_offset == log.log_start_offset:
         first = next((header for _, header in iter_headers(records)), None)
         if first is not None and first.base_offset < log.log_end_offset <= first.last_offset:
             truncate_fully_and_start_at(log, first.base_offset)
-    return read_batches(records, log.log_end_offset)
 
 
 def _runs(log: Log, records: memoryview, batches: list[tuple[int, BatchHeader]]) -> Iterator[_Write]:

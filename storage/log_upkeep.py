@@ -30,7 +30,7 @@ _SOON_SECONDS = 1.0
 class LogUpkeep:
     """The periodic tasks of a LogManager."""
 
-    __slots__ = ("_loop", "_manager", "_soon", "_stopped", "_tasks")
+    __slots__ = ("_loop", "_manager", "_soon", "_stopped", "_tasks", "_wanted_early")
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
@@ -38,10 +38,13 @@ class LogUpkeep:
         self._soon: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
+        self._wanted_early = False  # partitions have gone or were cut before there was a loop
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the tasks; those that look at every log begin after log.initial.task.delay.ms, as in Kafka."""
         self._loop = loop
+        if self._wanted_early:
+            self.checkpoint_soon()
         setting = self._manager.config.int
         delay = setting("log.initial.task.delay.ms")
         rounds: list[tuple[str, int, int, Callable[[], Awaitable[None]]]] = [
@@ -73,7 +76,9 @@ class LogUpkeep:
 
     def checkpoint_soon(self) -> None:
         """Partitions have gone or were cut: write the checkpoints anew, once for all of a second (Kafka: at once)."""
-        if self._loop is not None and self._soon is None and not self._stopped:
+        if self._loop is None:
+            self._wanted_early = True
+        elif self._soon is None and not self._stopped:
             self._soon = self._loop.call_later(_SOON_SECONDS, self._checkpoint)
 
     def _checkpoint(self) -> None:

@@ -6,7 +6,7 @@ versions | what they add
 
 Operations: 0 set, 1 delete, 2 append to a list, 3 subtract from a list. Each resource stands alone; one that is named
 twice is refused twice. Topics: every broker may write. Brokers: the one that is meant, or any with an empty name for
-the default of all. Loggers: of this broker, nothing is stored. Consumer groups: without ZooKeeper only.
+the default of all. Loggers: of this broker, nothing is stored. Consumer groups: where no Apache Kafka is in the cluster.
 """
 
 from __future__ import annotations

@@ -52,6 +52,11 @@ WITHOUT_LOG_START = frozenset({
     Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 })  # fmt: skip
 
+# What a producer takes for lost records, or for the work of another producer.
+OF_A_SEQUENCE = frozenset({
+    Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, Errors.UNKNOWN_PRODUCER_ID, Errors.INVALID_PRODUCER_EPOCH,
+})  # fmt: skip
+
 # The transaction coordinator that would verify a transactional batch (KIP-890) is not there yet; clients retry this.
 UNVERIFIED = (
     "Unable to verify the partition has been added to the transaction. Underlying error: COORDINATOR_NOT_AVAILABLE"
@@ -121,7 +126,8 @@ def _append_topic(
             if len(records) > ATTRIBUTES_LOW_BYTE and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG:
                 _check_transaction(request, partition, records)
             info = partition.append(records, acks, version)
-        except KafkaError as error:
+        except KafkaError as found:
+            error = _of_its_leader(manager, partition, found)
             row = _failed(partition, wanted.index, error)
             _name_records(row, error, version)
             if error.code == Errors.NOT_LEADER_OR_FOLLOWER and version >= 10:
@@ -139,6 +145,17 @@ def _append_topic(
             waiting.append((row, partition, info))
         rows.append(row)
     return rows
+
+
+def _of_its_leader(manager: ReplicaManager, partition: Partition | None, error: KafkaError) -> KafkaError:
+    """The error, unless only the true leader can know: what seems to be missing may have been sent to another one, and
+    producers take it for lost."""
+    if error.code in OF_A_SEQUENCE and partition is not None and manager.may_be_deposed(partition):
+        deposed = KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
+        for why in getattr(error, "__notes__", ()):
+            deposed.add_note(f"another broker may lead it, and {why}")
+        return deposed
+    return error
 
 
 def _written(index: int, info: AppendInfo) -> PartitionProduceResponse:
@@ -225,7 +242,8 @@ async def _settle(
             row.log_start_offset = info.log_start_offset
         if request.acks == -1:
             await CommitWait(partition, committed, context.services.timer, request.timeout_ms).done()
-    except KafkaError as error:
+    except KafkaError as found:
+        error = _of_its_leader(context.services.replica_manager, partition, found)
         _fail(row, partition, error)
         _name_records(row, error, context.api_version)
 

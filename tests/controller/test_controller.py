@@ -376,6 +376,39 @@ async def test_the_store_failing_delays_but_loses_nothing(cluster: Cluster, monk
         await asyncio.sleep(0.001)
 
 
+async def test_what_follows_an_answer_comes_though_the_store_fails(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asked for a reassignment has been told that it goes on: so it must."""
+    await register(cluster.store, node(1), 0)
+    await idle(cluster.controller)
+    await cluster.create_topic("t", 1, [0])
+    await idle(cluster.controller)
+    at = TopicPartition("t", 0)
+    multi_many = cluster.store.multi_many
+    calls = failures = 0
+
+    async def failing(transactions: list[list[Check | Create]]) -> object:
+        nonlocal calls, failures
+        calls += 1
+        if 1 < calls < 4:
+            failures += 1
+            raise StoreError("/", reason="disk full")
+        return await multi_many(transactions)
+
+    monkeypatch.setattr(cluster.store, "multi_many", failing)
+    monkeypatch.setattr("pybroker.controller.work_queue.RETRY_SECONDS", 0.01)
+    cluster.brokers.told.clear()
+    answers = await cluster.controller.reassign({at: (0, 1)})
+    assert answers[at][0] == Errors.NONE
+    deadline = time.monotonic() + 5
+    while "LeaderAndIsr" not in cluster.brokers.kinds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
+    assert failures == 2
+    assert {to for to, request in cluster.brokers.told if isinstance(request, LeaderAndIsrRequest)} == {0, 1}
+
+
 async def test_ten_thousand_partitions_do_not_hold_the_loop(cluster: Cluster) -> None:
     turns = 0
     done = False

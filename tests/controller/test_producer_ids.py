@@ -75,9 +75,42 @@ async def test_a_store_that_does_not_answer_is_not_waited_for_and_its_block_is_u
             await ids.next_producer_id()
         assert refused.value.code == Errors.COORDINATOR_LOAD_IN_PROGRESS
     reachable.set()
-    monkeypatch.setattr(producer_ids, "WAIT_SECONDS", 10)
-    assert await ids.next_producer_id() == 0
+    assert await when_there_is_one(ids) == 0
     assert taken == 1
+
+
+async def test_all_that_wait_for_one_block_wait_once(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many come while the store is away: each that waited its own time would hold a request slot for it."""
+    monkeypatch.setattr(producer_ids, "WAIT_SECONDS", 0.05)
+    reachable = asyncio.Event()
+
+    async def take() -> paths.ProducerIdBlock:
+        await reachable.wait()
+        return await allocate_block(store, 1)
+
+    ids, loop = ProducerIds(take), asyncio.get_running_loop()
+    first = loop.time()
+    waited = []
+    for _ in range(20):
+        began = loop.time()
+        with pytest.raises(KafkaError):
+            await ids.next_producer_id()
+        waited.append(loop.time() - began)
+    assert loop.time() - first < 20 * 0.05
+    assert sum(each >= 0.04 for each in waited) == 1
+    reachable.set()
+    assert await when_there_is_one(ids) == 0
+
+
+async def when_there_is_one(ids: ProducerIds) -> int:
+    """An id, asked for as often as a client would."""
+    deadline = asyncio.get_running_loop().time() + 10
+    while True:
+        try:
+            return await ids.next_producer_id()
+        except KafkaError:
+            assert asyncio.get_running_loop().time() < deadline
+            await asyncio.sleep(0.001)
 
 
 async def test_without_a_store_the_client_is_asked_to_retry(store: EmbeddedStore) -> None:

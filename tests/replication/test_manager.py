@@ -10,10 +10,16 @@ import pytest_asyncio
 
 from pybroker.config import BrokerConfig
 from pybroker.protocol.clock import ManualClock
+from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
+)
+from pybroker.protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
 )
 from pybroker.replication.manager import ReplicaManager
 from pybroker.replication.partition import Partition
@@ -47,6 +53,50 @@ async def replicas(tmp_path: Path) -> AsyncIterator[ReplicaManager]:
     logs.load()
     yield ReplicaManager(1, logs, logs.clock, lambda *_: None, lambda _: {})
     logs.shutdown()
+
+
+def stop(delete: bool) -> StopReplicaRequest:
+    state = StopReplicaPartitionState(partition_index=0, leader_epoch=9, delete_partition=delete)
+    return StopReplicaRequest(topic_states=[StopReplicaTopicState(topic_name="t", partition_states=[state])])
+
+
+@pytest.mark.parametrize("delete", [False, True])
+@pytest.mark.parametrize("known_before", [False, True])
+async def test_a_replica_in_a_failed_directory_is_not_stopped(
+    replicas: ReplicaManager, tmp_path: Path, known_before: bool, delete: bool
+) -> None:
+    """Else the controller takes it for deleted, and its log comes back with the directory."""
+    logs = replicas._log_manager
+    logs.on_dir_failure = lambda _, lost: replicas.logs_went_offline(lost)
+    if known_before:
+        await replicas.become_leader_or_follower(order(1, leader=1))
+    logs.fail_directory(logs.directories[0], OSError(5, "Input/output error"))
+    answer = await replicas.become_leader_or_follower(order(2, leader=1))
+    assert answer.topics[0].partition_errors[0].error_code == Errors.KAFKA_STORAGE_ERROR
+    for _ in range(2):
+        stopped = await replicas.stop_replicas(stop(delete))
+        assert [each.error_code for each in stopped.partition_errors] == [Errors.KAFKA_STORAGE_ERROR]
+        with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+            replicas.partition("t", 0)
+
+
+async def test_only_an_order_says_who_leads_after_a_lost_session(replicas: ReplicaManager) -> None:
+    await replicas.become_leader_or_follower(order(1, leader=1))
+    partition = replicas.partition("t", 0)
+    assert not replicas.may_be_deposed(partition)
+    replicas.session_changed("suspended")
+    assert replicas.may_be_deposed(partition)
+    replicas.session_changed("connected")  # the same session: this broker has not been dead for anybody
+    assert not replicas.may_be_deposed(partition)
+    for epoch in (1, 2):
+        replicas.session_changed("suspended")
+        replicas.session_changed("expired")
+        replicas.session_changed("connected")
+        assert replicas.may_be_deposed(partition)
+        await replicas.become_leader_or_follower(order(0, leader=1))  # an old one
+        assert replicas.may_be_deposed(partition)
+        await replicas.become_leader_or_follower(order(epoch, leader=1))  # in the same leader epoch, or a new one
+        assert not replicas.may_be_deposed(partition)
 
 
 @pytest.mark.parametrize("leaving", [False, True])

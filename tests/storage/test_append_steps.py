@@ -20,6 +20,7 @@ from pybroker.protocol.records.legacy import encode_set
 from pybroker.protocol.records.reading import STEP, Meter
 from pybroker.protocol.records.record import Record
 from pybroker.protocol.work import Workshop
+from pybroker.storage import append, log_append
 from pybroker.storage.append import preparing
 from pybroker.storage.append_queue import LARGE_WRITE
 from pybroker.storage.log import AppendInfo, Log
@@ -135,6 +136,65 @@ async def test_what_is_large_is_written_by_a_thread(
         assert elsewhere == [(True, True), (False, False), (True, True)]
         assert values(log) == list(range(7))
         writer.stop()
+
+
+async def test_what_is_large_is_checked_and_written_by_a_thread_for_a_follower_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, write, check = threading.current_thread(), Segment.write, log_append.read_batches
+    elsewhere: list[tuple[str, bool]] = []
+
+    def writing(segment: Segment, records: memoryview, batches: int) -> None:
+        elsewhere.append(("write", threading.current_thread() is not here))
+        write(segment, records, batches)
+
+    def checking(records: memoryview, end: int) -> Any:
+        elsewhere.append(("check", threading.current_thread() is not here))
+        return check(records, end)
+
+    monkeypatch.setattr(Segment, "write", writing)
+    monkeypatch.setattr(log_append, "read_batches", checking)
+    async with workshop_log(tmp_path) as log:
+        writer = log.host.writer(log)
+        writer.start(asyncio.get_running_loop())
+        small = log.append_as_follower(from_leader(0, 1))
+        assert isinstance(small, AppendInfo)
+        assert elsewhere == [("check", False), ("write", False)]
+        large = log.append_as_follower(from_leader(1, 3, LARGE_WRITE // 3))
+        behind = log.append_as_follower(from_leader(4, 1))
+        assert not isinstance(large, AppendInfo) and not isinstance(behind, AppendInfo)
+        assert [(await each).first_offset for each in (large, behind)] == [1, 4]
+        assert elsewhere[2:] == [("check", True), ("write", True), ("check", False), ("write", False)]
+        assert values(log) == list(range(5))
+        assert log.queue is None
+        writer.stop()
+
+
+@pytest.mark.parametrize("version", [2, 9])
+async def test_what_is_large_is_checked_by_a_thread(
+    tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, check = threading.current_thread(), append._check_envelope
+    elsewhere: list[bool] = []
+
+    def checking(*arguments: Any) -> Any:
+        elsewhere.append(threading.current_thread() is not here)
+        return check(*arguments)
+
+    monkeypatch.setattr(append, "_check_envelope", checking)
+    async with workshop_log(tmp_path, max_message_bytes=2 * LARGE_WRITE) as log:
+        log.host.writer(log).start(asyncio.get_running_loop())
+        info = produce(log, batch(3, size=LARGE_WRITE // 3), version)
+        assert not isinstance(info, AppendInfo)
+        assert (await info).last_offset == 2
+        assert elsewhere and all(elsewhere)
+        log.host.writer(log).stop()
+
+
+def from_leader(offset: int, count: int, size: int = 10) -> memoryview:
+    records = batch(count, size=size)
+    log_append.ASSIGN.pack_into(records, 0, offset, len(records) - 12, 0)
+    return records
 
 
 async def test_a_refusal_changes_nothing_for_those_behind(tmp_path: Path) -> None:

@@ -323,6 +323,26 @@ async def test_upkeep_deletes_old_segments_and_writes_checkpoints(directories: D
     timer.close()
 
 
+async def test_what_is_cut_before_the_tasks_begin_is_checkpointed_when_they_do(
+    directories: Directories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_upkeep, "_SOON_SECONDS", 0.001)
+    loop, clock = asyncio.get_running_loop(), SystemClock()
+    manager, timer = directories.start(clock=clock), Timer(clock, loop)
+    checkpoint = directories.root / "d" / "recovery-point-offset-checkpoint"
+    log = manager.get_or_create(A0, None, {}, is_new=True)
+    append(log, 5, timestamp=clock.now_ms())
+    log.flush()
+    await manager.upkeep.write_recovery_points()
+    assert read_offsets(checkpoint) == {A0: 5}
+    log.truncate_to(2)
+    assert read_offsets(checkpoint) == {A0: 5}
+    manager.start(loop, timer)
+    await until(lambda: read_offsets(checkpoint) == {A0: 2})
+    directories.stop(manager)
+    timer.close()
+
+
 async def test_a_log_that_was_cut_below_its_recovery_point_is_checkpointed(
     directories: Directories, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,7 +69,7 @@ _HEAD = re.compile(r"ctrl=(\d+)@(\d+) bep=(\d+)")
 _FIELD = re.compile(r"(new|del|rec|ce|L|le|pe|zv|isr|rep|add|rem|off)(\[[^]]*\]|True|False|None|-?\d+)")
 _NAMES = {
     "L": "leader", "le": "epoch", "pe": "version", "zv": "version", "isr": "isr", "rep": "replicas", "add": "adding",
-    "rem": "removing", "off": "offline", "del": "delete", "rec": "recovering", "new": "new",
+    "rem": "removing", "off": "offline", "del": "delete", "rec": "recovering", "new": "new", "ce": "decided",
 }  # fmt: skip
 
 
@@ -80,7 +80,15 @@ def _parse(scenario: str, to: int, api: str, version: int, text: str) -> Order:
     found = re.search(r"live=(\[[^]]*\])", text)
     ids = [] if found is None else re.findall(r"\((\d+)," if "(" in found[1] else r"(\d+)", found[1])
     partitions = {name: _parse_fields(fields) for name, fields in _PARTITION.findall(text)}
+    for fields in partitions.values():
+        if "decided" in fields:
+            fields["decided"] = _elections_ago(epoch, fields["decided"])
     return Order(scenario, to, api, version, controller, epoch, broker_epoch, frozenset(map(int, ids)), partitions)
+
+
+def _elections_ago(controller_epoch: int, decided_in: int) -> int:
+    """How many controllers ago a partition's state was decided."""
+    return controller_epoch - decided_in
 
 
 def _parse_fields(text: str) -> Fields:
@@ -120,6 +128,8 @@ def _fields(message: Recorded, state: Mapping[str, Any]) -> Fields:
     fields: Fields = {"leader": state["Leader"], "epoch": state["LeaderEpoch"], "isr": frozenset(state["Isr"])}
     if message.api == "UpdateMetadata":
         return fields | {"version": state["ZkVersion"], "offline": frozenset(state["OfflineReplicas"])}
+    assert message.request is not None
+    fields["decided"] = _elections_ago(message.request["ControllerEpoch"], state["ControllerEpoch"])
     fields |= {"version": state["PartitionEpoch"], "replicas": tuple(state["Replicas"]), "new": state["IsNew"]}
     fields |= {"adding": tuple(state["AddingReplicas"]), "removing": tuple(state["RemovingReplicas"])}
     return fields | ({"recovering": state["LeaderRecoveryState"]} if "LeaderRecoveryState" in state else {})
