@@ -117,8 +117,12 @@ def check_plain(cluster: Cluster, traffic: Traffic, at: At) -> int:
     for each, found in held.items():
         assert found == first, f"{at} on {each} differs from leader {leader}: {difference(found, first)}"
     assert (first[-1].last + 1 if first else start) == end, f"{at} ends at {end}, its files at {first[-1:]}"
-    values = {record.offset: bytes(record.value or b"") for batch in first for record in iter_records(batch.data)}
-    sessions = {record.offset: session_of(batch) for batch in first for record in iter_records(batch.data)}
+    values: dict[int, bytes] = {}
+    sessions: dict[int, tuple[int, int]] = {}
+    for batch in first:
+        session = session_of(batch)
+        for record in iter_records(batch.data):
+            values[record.offset], sessions[record.offset] = bytes(record.value or b""), session
     visible = {offset: value for offset, value in values.items() if offset >= start}
     check_producers(traffic, at, visible, start, sessions)
     for offset, seen in list(traffic.seen.values[at].items()):
@@ -153,7 +157,7 @@ def check_producers(
         wrong = [(one, two) for one, two in pairwise(found) if not is_next(one, two)]
         assert not wrong, f"{at}: numbers of {name!r} are not in order, or are there twice: {wrong[:5]}"
     for producer in traffic.producers:
-        acknowledged, found = producer.acknowledged.get(at, {}), numbers.get(producer.name.encode(), [])
+        acknowledged, found = producer.acknowledged_at(at), numbers.get(producer.name.encode(), [])
         for offset, value in acknowledged.items():
             there = values.get(offset)
             assert offset < start or there == value, f"{at} {offset}: acknowledged {value!r}, there is {there!r}"
@@ -200,7 +204,7 @@ def check_group(traffic: Traffic, ends: dict[At, int]) -> None:
     """It comes to see every record there is; what it has committed is kept."""
     wanted = {at for at in ends if at[0] in traffic.topics}
     acknowledged = {
-        at: {offset for producer in traffic.producers for offset in producer.acknowledged.get(at, {})} for at in wanted
+        at: {offset for producer in traffic.producers for offset in producer.acknowledged_at(at)} for at in wanted
     }
 
     def missing() -> dict[At, list[int]]:

@@ -62,14 +62,16 @@ class Client(Protocol):
 
 class NumberingProducer(Client, Protocol):
     """Its records are numbered in each partition; `next` is the number that comes next, `total` counts those that were
-    acknowledged, `acknowledged` holds them by partition and offset."""
+    acknowledged."""
 
     @property
     def total(self) -> int: ...
     @property
     def next(self) -> Mapping[At, int]: ...
-    @property
-    def acknowledged(self) -> Mapping[At, dict[int, bytes]]: ...
+    def acknowledged_at(self, at: At) -> Mapping[int, bytes]:
+        """Values by offset."""
+        ...
+
     def forget_below(self, at: At, start: int) -> None: ...
 
 
@@ -99,6 +101,9 @@ class Sender:
             self._producer.poll(0.02)
         left = self._producer.flush(PROGRESS_S)
         assert left == 0, f"{self.name}: {left} records are not acknowledged"
+
+    def acknowledged_at(self, at: At) -> Mapping[int, bytes]:
+        return self.acknowledged.get(at, {})
 
     def forget_below(self, at: At, start: int) -> None:
         _forget(self.acknowledged[at], start)
@@ -156,10 +161,9 @@ class WireWriter:
     def next(self) -> dict[At, int]:
         return {self.at: self._writer.next}
 
-    @property
-    def acknowledged(self) -> dict[At, dict[int, bytes]]:
-        batches = self._writer.acknowledged.items()
-        return {self.at: {base + each: value for base, sent in batches for each, value in enumerate(sent.values)}}
+    def acknowledged_at(self, at: At) -> Mapping[int, bytes]:
+        batches = self._writer.acknowledged.items() if at == self.at else ()
+        return {base + each: value for base, sent in batches for each, value in enumerate(sent.values)}
 
     def forget_below(self, at: At, start: int) -> None:
         if at == self.at:

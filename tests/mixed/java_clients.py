@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from tests.faults.cluster_rounds import Cluster
@@ -85,6 +85,9 @@ class JavaSender:
 
     def close(self) -> None:
         self._process.close()
+
+    def acknowledged_at(self, at: At) -> Mapping[int, bytes]:
+        return self.acknowledged.get(at, {})
 
     def forget_below(self, at: At, start: int) -> None:
         found = self.acknowledged[at]
