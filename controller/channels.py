@@ -37,13 +37,15 @@ OnAnswer = Callable[[int, ControllerRequest, Message], None]
 
 
 class Gate:
-    """In the queues of several brokers: opens when those that it waits for have heard, or can't be reached."""
+    """In the queues of several brokers: opens when those that it waits for have heard, or can't be reached, and
+    GATE_SECONDS after it was made at the latest: behind a slow broker many of them are in a row."""
 
-    __slots__ = ("_open", "_waits_for")
+    __slots__ = ("_open", "_opens_at", "_waits_for")
 
     def __init__(self, waits_for: set[int]) -> None:
         self._waits_for = waits_for
         self._open = asyncio.Event()
+        self._opens_at = asyncio.get_running_loop().time() + GATE_SECONDS
 
     def heard(self, broker_id: int) -> None:
         self._waits_for.discard(broker_id)
@@ -51,9 +53,12 @@ class Gate:
             self._open.set()
 
     async def passed(self) -> None:
-        """Returns when it is open, after GATE_SECONDS at the latest."""
+        """Returns when it is open."""
+        if self._open.is_set():
+            return
         try:
-            await asyncio.wait_for(self._open.wait(), GATE_SECONDS)
+            async with asyncio.timeout_at(self._opens_at):
+                await self._open.wait()
         except TimeoutError:
             log.info("brokers %s have not heard yet what they lead: the others hear now", sorted(self._waits_for))
             self._open.set()  # of all queues that wait here each once

@@ -110,6 +110,22 @@ async def test_a_leader_that_hangs_holds_the_others_for_a_moment(
     assert (2, "UpdateMetadata") in await told.settled()
 
 
+async def test_many_moves_to_a_leader_that_hangs_hold_the_others_no_longer_than_one(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Followers that do not hear of a new leader epoch cannot fetch, and what producers wait for is not replicated."""
+    moves = 20
+    monkeypatch.setattr(channels, "GATE_SECONDS", 0.25)
+    told.brokers.silent[2] = asyncio.Event()
+    began = asyncio.get_running_loop().time()
+    for _ in range(moves):
+        await move(told)
+    while told.brokers.heard.count((3, "UpdateMetadata")) < moves:
+        await asyncio.sleep(0.005)
+    assert asyncio.get_running_loop().time() - began < moves * 0.25 / 2
+    told.outbox.close()
+
+
 @pytest.mark.parametrize("how", ["unreachable", "forgotten"])
 async def test_a_leader_that_is_gone_holds_nobody(told: Told, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setattr(channels, "GATE_SECONDS", 60)
