@@ -129,6 +129,30 @@ async def replace(
 ) -> None:
     """Make `settings` all that a topic, group or broker sets. Raises KafkaError."""
     path = entity_path(services, resource_type, name)
+    _check(services, resource_type, name, settings)
+    if not validate_only:
+        await services.configs.write(path, settings)
+
+
+async def change(
+    services: Services, resource_type: int, name: str, changes: Sequence[Change], *, validate_only: bool
+) -> None:
+    """Change single settings of a topic, group or broker, of those that it has at that moment. Raises KafkaError."""
+    path = entity_path(services, resource_type, name)
+
+    def decide(before: Mapping[str, str]) -> Mapping[str, str]:
+        settings = apply_changes(resource_type, before, changes)
+        _check(services, resource_type, name, settings)
+        return settings
+
+    if validate_only:
+        decide(services.configs.get(path))
+    else:
+        await services.configs.change(path, decide)
+
+
+def _check(services: Services, resource_type: int, name: str, settings: Mapping[str, str]) -> None:
+    """KafkaError where these can't be all that it sets."""
     if resource_type == TOPIC:
         if name not in services.metadata_cache:
             raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -143,8 +167,6 @@ async def replace(
             services.config.validate_dynamic(settings, per_broker=bool(name))
         except ConfigError as error:
             raise KafkaError(Errors.INVALID_REQUEST, error.message) from None
-    if not validate_only:
-        await services.configs.write(path, settings)
 
 
 def _check_topic(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> None:
@@ -157,9 +179,9 @@ def _check_topic(config: BrokerConfig, name: str, settings: Mapping[str, str]) -
         raise KafkaError(Errors.INVALID_CONFIG, message) from None
 
 
-def apply_changes(services: Services, resource_type: int, name: str, changes: Sequence[Change]) -> dict[str, str]:
+def apply_changes(resource_type: int, before: Mapping[str, str], changes: Sequence[Change]) -> dict[str, str]:
     """All settings that a topic or broker has after these changes, not yet checked. Raises KafkaError."""
-    settings = dict(services.configs.get(entity_path(services, resource_type, name)))
+    settings = dict(before)
     for change in changes:
         if change.operation == DELETE:
             settings.pop(change.name, None)

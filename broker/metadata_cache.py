@@ -198,6 +198,10 @@ class MetadataCache:
             topic = self.topics[name] = Topic(name, topic_id)
         elif topic.id != topic_id:
             self._names.pop(topic.id, None)
+            if ZERO_UUID not in (topic.id, topic_id):  # it was deleted, and made anew, while this broker heard nothing
+                removed += [TopicPartition(name, index) for index in topic.partitions]
+                self.partition_count -= len(topic.partitions)
+                topic.partitions.clear()
             topic.id = topic_id
         if topic_id != ZERO_UUID:
             self._names[topic_id] = name

@@ -319,10 +319,13 @@ class Broker:
         assert logs is not None
 
         def apply(*_: object) -> None:
+            unclean = self.config.bool("unclean.leader.election.enable")
             for complaint in self.config.apply_dynamic(configs.broker(broker_id), configs.broker_defaults()):
                 logger.error("A dynamic setting is ignored: %s", complaint)
             if self.services is not None:
                 self.services.fetch_max_bytes = self.config.int("fetch.max.bytes")
+            if self.controller is not None and self.config.bool("unclean.leader.election.enable") != unclean:
+                self.controller.defaults_changed()
 
         apply()
         configs.on_change("brokers", apply)

@@ -440,15 +440,13 @@ def _replicas_answered(
 def _unclean_allowed(
     state: ControllerState, event: UncleanAllowed, written: Written, outcome: Outcome
 ) -> Steps[None]:
-    yield
-    topic = state.topics.get(event.topic)
-    offline = tuple(
-        partition.at
-        for partition in (topic.partitions.values() if topic else ())
-        if partition.status is PartitionStatus.OFFLINE
-    )
+    offline = []
+    for partition in state.partitions():
+        yield
+        if partition.status is PartitionStatus.OFFLINE and event.topic in (None, partition.at.topic):
+            offline.append(partition.at)
     if offline:
-        outcome.events.append(LeadersNeeded(offline))
+        outcome.events.append(LeadersNeeded(tuple(offline)))
 
 
 _Applier = Callable[[ControllerState, Any, Written, Outcome], Steps[None]]

@@ -171,30 +171,37 @@ class ConfigRepository:
     # -- writing
 
     async def write(self, entity_path: str, settings: Mapping[str, str]) -> None:
-        """Replace all settings of an entity and notify every broker. Known here when this returns.
+        """Replace all settings of an entity and notify every broker. Known here when this returns. Raises KafkaError
+        NOT_CONTROLLER while there is no controller, StoreError."""
+        await self.change(entity_path, lambda _: settings)
+
+    async def change(self, entity_path: str, decide: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """Make of an entity's settings, as the store has them now, what `decide` says, and notify every broker: so that
+        changes by way of several brokers add up. Raises what `decide` raises, and as `write`.
 
         Kafka's shape: multi of [check that /controller is still the one just read, set], a plain create where there is
-        no node yet, then the notification. Raises KafkaError NOT_CONTROLLER while there is no controller, StoreError.
+        no node yet, then the notification.
         """
         path = paths.config_by_entity_path(entity_path)
-        data = paths.encode_config(settings)
         while True:
+            try:
+                held, stat = await self._store.get(path)
+            except NoNode:
+                held, stat = b"", None
+            settings = decide(_decode(entity_path, held))
             controller = await self._store.exists(paths.CONTROLLER)
             if controller is None:
                 raise KafkaError(Errors.NOT_CONTROLLER, "There is no controller at the moment.")
+            data = paths.encode_config(settings)
             try:
-                await self._store.multi([Check(paths.CONTROLLER, controller.version), SetData(path, data)])
+                if stat is None:
+                    await self._store.create(path, data, parents=True)
+                else:
+                    check = Check(paths.CONTROLLER, controller.version)
+                    await self._store.multi([check, SetData(path, data, stat.version)])
                 break
-            except BadVersion:
-                continue
-            except NoNode as missing:
-                if missing.index == 0:
-                    continue
-            try:
-                await self._store.create(path, data, parents=True)
-                break
-            except NodeExists:
-                continue
+            except (BadVersion, NoNode, NodeExists):
+                continue  # another broker was faster, or there is another controller
         self._take(entity_path, dict(settings))
         await self._store.create(paths.config_change(), paths.encode_config_change(entity_path), sequential=True)
 

@@ -43,7 +43,7 @@ from pybroker.controller.state import (
     StatesRead,
     UncleanAllowed,
 )
-from pybroker.controller.store import MetadataStore, NoNode, SessionState, StoreError, WatchEvent
+from pybroker.controller.store import BadVersion, MetadataStore, NoNode, SessionState, StoreError, WatchEvent
 from pybroker.controller.watches import Watches
 from pybroker.controller.work_queue import Work, WorkQueue
 from pybroker.protocol.clock import Clock
@@ -197,6 +197,11 @@ class Controller:
         if self._active and self._unclean_allowed(topic):
             self._queue.put_event(UncleanAllowed(topic))
 
+    def defaults_changed(self) -> None:
+        """What holds for topics without settings of their own has changed: as `settings_changed`, for all."""
+        if self._active:
+            self._queue.put_event(UncleanAllowed(None))
+
     # Start and stop
 
     async def start(self) -> None:
@@ -234,14 +239,25 @@ class Controller:
         while True:
             await self._store.exists(paths.CONTROLLER, self._controller_changed)
             try:
-                data, _ = await self._store.get(paths.CONTROLLER, self._controller_changed)
+                data, stat = await self._store.get(paths.CONTROLLER, self._controller_changed)
             except NoNode:
                 self._resign()
             else:
-                self._follow(paths.decode_controller(data))
-                return
+                controller_id = paths.decode_controller(data)
+                own = controller_id == self._broker.broker_id and stat.ephemeral_owner == self._store.session_id
+                if self._active or not own:
+                    self._follow(controller_id)
+                    return
+                await self._give_back(stat.version)
             if await self._claim():
                 return
+
+    async def _give_back(self, version: int) -> None:
+        """This session owns the office, but nobody here knows: the answer to the claim was lost."""
+        try:
+            await self._store.delete(paths.CONTROLLER, version)
+        except (BadVersion, NoNode):
+            pass  # somebody else saw to it
 
     async def _claim(self) -> bool:
         sessions_lost = self._sessions_lost

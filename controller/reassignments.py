@@ -17,8 +17,10 @@ from pybroker.controller.paths import LeaderAndIsr
 from pybroker.controller.plan import Answer, Plan, Write, next_epoch, set_state, set_topic, without
 from pybroker.controller.requests import TellMetadata, TellReplicas, TellStop
 from pybroker.controller.state import (
+    NO_LEADER,
     Assignment,
     ControllerState,
+    LeadersNeeded,
     Partition,
     ReassignmentNodeDone,
     ReassignmentNodeRead,
@@ -230,10 +232,15 @@ def decide_unassigned(state: ControllerState, event: ReplicasUnassigned) -> Step
 def apply_unassigned(
     state: ControllerState, event: ReplicasUnassigned, written: Written, outcome: Outcome
 ) -> Steps[None]:
+    leaderless = []
     for at, new in written.states:
         yield
         take_state(state, at, new)
+        if new.leader == NO_LEADER:
+            leaderless.append(at)
     outcome.tell(at for at, _ in written.states)
+    if leaderless:  # a move that was replaced by another one has dropped the leader that it had brought
+        outcome.events.append(LeadersNeeded(tuple(leaderless)))
     gone = tuple(at for at in event.partitions if at not in written.refused)
     if gone and state.is_live(event.broker_id):
         raised = frozenset(at for at, _ in written.states)

@@ -397,9 +397,9 @@ class ReplicasAnswered(NamedTuple):
 
 
 class UncleanAllowed(NamedTuple):
-    """The topic's settings allow a leader that is not in sync."""
+    """The settings of a topic, or of all (None), may allow a leader that is not in sync."""
 
-    topic: str
+    topic: str | None
 
 
 class IsrsChanged(NamedTuple):

@@ -184,8 +184,9 @@ class ReplicaManager:
                     self._fetchers.follow(current)
             self._tell(current)
         except KafkaError as error:
-            if current is None and error.code == Errors.KAFKA_STORAGE_ERROR:
-                self._offline.add(TopicPartition(name, index))
+            at = TopicPartition(name, index)
+            if error.code == Errors.KAFKA_STORAGE_ERROR and self._log_manager.may_be_offline(at):
+                self._offline.add(at)
             return error.code
         except OSError as error:
             logger.error("Partition %s-%d can't be opened: %s; it is offline", name, index, error)

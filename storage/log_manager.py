@@ -202,6 +202,12 @@ class LogManager:
         """Whether the partition's log lies in a directory that is offline (KAFKA_STORAGE_ERROR)."""
         return topic_partition in self._offline
 
+    def may_be_offline(self, topic_partition: TopicPartition) -> bool:
+        """As is_offline, or it has no log here and may have one in a directory that is offline."""
+        return topic_partition in self._offline or (
+            topic_partition not in self.logs and len(self.online) < len(self.directories)
+        )
+
     def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
         """The high watermark that the last run left, 0 if there is none."""
         return self._high_watermarks.get(topic_partition, 0)

@@ -6,7 +6,8 @@ versions | what they add
 
 Operations: 0 set, 1 delete, 2 append to a list, 3 subtract from a list. Each resource stands alone; one that is named
 twice is refused twice. Topics: every broker may write. Brokers: the one that is meant, or any with an empty name for
-the default of all. Loggers: of this broker, nothing is stored. Consumer groups: where no Apache Kafka is in the cluster.
+the default of all. Loggers: of this broker, nothing is stored. Consumer groups: where no Apache Kafka is in the
+cluster.
 """
 
 from __future__ import annotations
@@ -52,8 +53,7 @@ async def _alter(context: RequestContext, resource: AlterConfigsResource, valida
     if kind == config_changes.BROKER_LOGGER:
         config_changes.change_loggers(services, name, changes, validate_only=validate_only)
         return
-    settings = config_changes.apply_changes(services, kind, name, changes)
-    await config_changes.replace(services, kind, name, settings, validate_only=validate_only)
+    await config_changes.change(services, kind, name, changes, validate_only=validate_only)
 
 
 def authorize_alter(context: RequestContext, kind: int, name: str) -> None:

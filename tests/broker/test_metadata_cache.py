@@ -111,6 +111,15 @@ def test_deletion_and_recreation() -> None:
     assert cache.topic_name(ID) is None
 
 
+def test_a_topic_made_anew_unheard_keeps_nothing_of_the_old_one() -> None:
+    """The broker was away while it was deleted."""
+    cache = filled(("t", ID, [state(0), state(1), state(2)]))
+    gone = cache.update(update(("t", OTHER_ID, [state(0)])))
+    assert gone == [TopicPartition("t", index) for index in range(3)]
+    assert list(cache.partitions("t")) == [0]
+    assert (cache.partition_count, cache.topic_name(ID), cache.topic_name(OTHER_ID)) == (1, None, "t")
+
+
 def test_a_superseded_controller_is_refused() -> None:
     cache = MetadataCache("cluster", 1)
     cache.update(update(epoch=5))

@@ -60,6 +60,26 @@ async def test_a_write_looks_as_kafkas_does(store: EmbeddedStore) -> None:
     assert repository.topic("t-b") == json.loads(data)["config"]
 
 
+async def test_changes_by_several_brokers_add_up(store: EmbeddedStore) -> None:
+    """Each changes what the store has, not what it remembers of it; one that is overtaken begins anew."""
+    one, two = await loaded(store), await loaded(store)
+    await one.change("topics/t", lambda before: {**before, "a": "1"})
+    await two.change("topics/t", lambda before: {**before, "b": "2"})
+    assert two.topic("t") == {"a": "1", "b": "2"}
+    await asyncio.gather(
+        *(each.change("topics/t", lambda before, n=n: {**before, f"c{n}": ""}) for n, each in enumerate([one, two] * 5))
+    )
+    data, _ = await store.get("/config/topics/t")
+    assert paths.decode_config(data).keys() == {"a", "b", *(f"c{n}" for n in range(10))}
+
+    def refuse(before: Mapping[str, str]) -> Mapping[str, str]:
+        raise KafkaError(Errors.INVALID_CONFIG)
+
+    with pytest.raises(KafkaError):
+        await one.change("topics/t", refuse)
+    assert (await store.get("/config/topics/t"))[0] == data
+
+
 async def test_without_a_controller_nothing_is_written(store: EmbeddedStore) -> None:
     repository = await loaded(store)
     await store.delete(paths.CONTROLLER)

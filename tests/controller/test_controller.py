@@ -340,13 +340,15 @@ async def test_the_node_deleted_by_hand_leads_to_a_new_election(cluster: Cluster
 
 
 async def test_a_fenced_controller_resigns(cluster: Cluster) -> None:
-    """Another one moved the epoch on: the next write is refused, and nothing more is told."""
+    """Another one moved the epoch on: the next write is refused, and nothing more is told in that term of office. As
+    the node is this session's still, the next term is its own again."""
     cluster.brokers.told.clear()
     await cluster.store.set(paths.CONTROLLER_EPOCH, b"7")
     await cluster.create_topic("t")
     await idle(cluster.controller)
-    assert cluster.brokers.told == []
-    assert not cluster.controller.is_active
+    assert {request.controller_epoch for _, request in cluster.brokers.told} == {8}
+    assert cluster.controller.is_active
+    assert len(cluster.brokers.leaders()) == 1
 
 
 async def test_a_broker_that_cannot_be_reached_is_told_later(cluster: Cluster) -> None:
@@ -407,6 +409,19 @@ async def test_what_follows_an_answer_comes_though_the_store_fails(
         await asyncio.sleep(0.001)
     assert failures == 2
     assert {to for to, request in cluster.brokers.told if isinstance(request, LeaderAndIsrRequest)} == {0, 1}
+
+
+async def test_an_office_that_was_won_without_knowing_is_given_back(store: EmbeddedStore) -> None:
+    """The claim was carried out, but its answer lost: the node would be this session's for as long as it lasts."""
+    await store.create(paths.CONTROLLER, paths.encode_controller(0, 0), ephemeral=True)
+    cluster = Cluster(store)
+    await cluster.controller.start()
+    assert cluster.controller.is_active
+    assert cluster.controller.epoch == 1
+    await cluster.create_topic("t")
+    await idle(cluster.controller)
+    assert len(cluster.brokers.leaders()) == 1
+    await cluster.controller.stop()
 
 
 async def test_ten_thousand_partitions_do_not_hold_the_loop(cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -78,6 +79,24 @@ async def test_a_replica_in_a_failed_directory_is_not_stopped(
         assert [each.error_code for each in stopped.partition_errors] == [Errors.KAFKA_STORAGE_ERROR]
         with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
             replicas.partition("t", 0)
+
+
+async def test_a_replica_that_met_a_full_disk_can_be_stopped(
+    replicas: ReplicaManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory is not lost: nothing comes back with it."""
+    with monkeypatch.context() as patches:
+        patches.setattr(LogManager, "_create", full)
+        answer = await replicas.become_leader_or_follower(order(1, leader=1))
+        assert answer.topics[0].partition_errors[0].error_code == Errors.KAFKA_STORAGE_ERROR
+    stopped = await replicas.stop_replicas(stop(delete=True))
+    assert [each.error_code for each in stopped.partition_errors] == [Errors.NONE]
+    await replicas.become_leader_or_follower(order(2, leader=1))
+    assert replicas.partition("t", 0).leader is not None
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 async def test_only_an_order_says_who_leads_after_a_lost_session(replicas: ReplicaManager) -> None:
