@@ -46,6 +46,8 @@ class ControllerLink:
         self._loop = loop
         self._controller = controller
         self._connection: BrokerConnection | None = None
+        self._connected_to = -1
+        cache.on_gone.append(self._gone)
 
     async def alter_partitions(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """`request` names topics by name and by id. Raises OSError, and KafkaError for the request as a whole."""
@@ -86,12 +88,19 @@ class ControllerLink:
         if known is None or (known.host, known.port) != (endpoint.host, endpoint.port):
             self.close()
             known = self._connection = connect(endpoint, self._broker_id, self._config, self._loop)
+            self._connected_to = self._cache.controller_id
         return known
+
+    def _gone(self, broker_ids: set[int]) -> None:
+        """A controller that is dead, or hangs, does not answer any more: its successor is asked at once."""
+        if self._connected_to in broker_ids:
+            self.close()
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            self._connected_to = -1
 
 
 def controller_endpoint(config: BrokerConfig, cache: MetadataCache) -> Endpoint:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from pybroker.broker.controller_link import connect, controller_endpoint
 from pybroker.broker.metadata_cache import MetadataCache
@@ -24,6 +26,7 @@ logger = logging.getLogger(__name__)
 # How long it waits to hear from the controller of the new leaders: till then it sends clients nowhere.
 HEARING_SECONDS = 2.0
 LOOK_SECONDS = 0.02  # between looks at who is the controller
+T = TypeVar("T")
 VERSION = 3  # since release 2.4, whatever inter.broker.protocol.version says
 
 
@@ -70,6 +73,19 @@ async def _pause(seconds: float, controller: Controller, asked: int) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
+async def _while_in_office(answer: Coroutine[Any, Any, T], controller: Controller) -> T:
+    """The answer of the controller that is in office now. ConnectionError where another one is elected meanwhile: the
+    one that was asked may hang."""
+    asked, waiting = controller.controller_id, asyncio.ensure_future(answer)
+    try:
+        while not (await asyncio.wait([waiting], timeout=LOOK_SECONDS))[0]:
+            if controller.controller_id not in (asked, -1):
+                raise ConnectionError("another controller was elected")
+        return waiting.result()
+    finally:
+        waiting.cancel()
+
+
 async def _ask(broker_id: int, config: BrokerConfig, cache: MetadataCache, controller: Controller) -> list[str]:
     """What remains. Raises OSError and KafkaError."""
     if controller.is_active:
@@ -77,7 +93,7 @@ async def _ask(broker_id: int, config: BrokerConfig, cache: MetadataCache, contr
     connection = connect(controller_endpoint(config, cache), broker_id, config, asyncio.get_running_loop())
     try:
         request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=controller.broker_epoch)
-        response: ControlledShutdownResponse = await connection.send(request, VERSION)
+        response: ControlledShutdownResponse = await _while_in_office(connection.send(request, VERSION), controller)
     finally:
         connection.close()
     if response.error_code:
