@@ -38,6 +38,7 @@ from pybroker.broker.metadata_store import open_store
 from pybroker.broker.network.settings import NetworkSettings
 from pybroker.broker.network.socket_server import SocketServer
 from pybroker.broker.services import Services
+from pybroker.broker.store_watch import StoreWatch
 from pybroker.config import BrokerConfig, Endpoint, LogConfig
 from pybroker.controller import paths
 from pybroker.controller.configs import ConfigRepository
@@ -213,6 +214,8 @@ class Broker:
         versions = inter_broker_versions(config.str("inter.broker.protocol.version"))
         cache = MetadataCache(cluster_id, broker_id)
         replicas = ReplicaManager(broker_id, logs, self.clock, cache.partition, configs.topic)
+        store_watch = StoreWatch(self.clock)
+        self.store.on_session(store_watch.session_changed)
         self.store.on_session(replicas.session_changed)
         quotas = ReplicationQuotas(broker_id, config, self.clock)
         for topic, settings in configs.topics().items():
@@ -245,6 +248,7 @@ class Broker:
             clock=self.clock,
             timer=self.timer,
             store=self.store,
+            store_watch=store_watch,
             log_manager=logs,
             replica_manager=replicas,
             orders=ControllerOrders(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pybroker.broker.fetch_sessions import FetchSessionCache
     from pybroker.broker.foreign_brokers import ForeignBrokers
     from pybroker.broker.metadata_cache import MetadataCache
+    from pybroker.broker.store_watch import StoreWatch
     from pybroker.config import BrokerConfig
     from pybroker.controller.configs import ConfigRepository
     from pybroker.controller.controller import Controller
@@ -42,6 +43,7 @@ class Services:
     clock: Clock
     timer: Timer
     store: MetadataStore
+    store_watch: StoreWatch
     log_manager: LogManager
     replica_manager: ReplicaManager
     orders: ControllerOrders

@@ -16,6 +16,7 @@ from pybroker.broker.context import EncodedResponse, RequestContext
 from pybroker.broker.foreign_brokers import ForeignBrokers
 from pybroker.broker.kafka_apis import HANDLERS, ApiMetrics, ServedVersion
 from pybroker.broker.metadata_cache import MetadataCache
+from pybroker.broker.store_watch import StoreWatch
 from pybroker.config import BrokerConfig
 from pybroker.controller.configs import ConfigRepository
 from pybroker.controller.controller import Controller
@@ -140,6 +141,7 @@ async def open_room(directory: Path, **settings: str) -> AsyncIterator[Room]:
         config=config,
         clock=clock,
         store=store,
+        store_watch=StoreWatch(clock),
         metadata_cache=cache,
         controller=controller,
         topics=TopicWriter(store, cache, config, configs, Random(1)),
