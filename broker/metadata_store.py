@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +10,6 @@ from pybroker.controller.store import MetadataStore
 
 if TYPE_CHECKING:
     from pybroker.config import BrokerConfig
-
-logger = logging.getLogger(__name__)
 
 
 async def open_store(config: BrokerConfig, directories: list[Path]) -> MetadataStore:
@@ -23,7 +20,6 @@ async def open_store(config: BrokerConfig, directories: list[Path]) -> MetadataS
     from pybroker.broker.zookeeper_settings import zookeeper_settings
     from pybroker.controller.zookeeper_store import ZooKeeperStore
 
-    logger.warning("Clusters under ZooKeeper are young: see README.md")
     return await ZooKeeperStore.connect(zookeeper_settings(config))
 
 

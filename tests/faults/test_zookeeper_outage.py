@@ -120,7 +120,7 @@ def changes_of_health(broker: ClusterBroker) -> list[str]:
 
 def test_brokers_serve_on_while_zookeeper_is_away(own_zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     """Each change of health is one line, and nobody registers anew: the sessions go on."""
-    settings = SETTINGS | {"zookeeper.session.timeout.ms": 20_000}
+    settings = SETTINGS | {"zookeeper.session.timeout.ms": 40_000}
     with OurCluster(f"{own_zookeeper.address}/outage", tmp_path, settings) as cluster, load_on(cluster, EVENLY) as load:
         own_zookeeper.stop()
         for broker in cluster:
