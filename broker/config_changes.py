@@ -8,7 +8,7 @@ What becomes of the settings of one resource:
 | topic | validate_topic_config | topics/<name> | LogManager, by the repository's listeners |
 | broker, own id | validate_dynamic | brokers/<id> | BrokerConfig.apply_dynamic |
 | broker, empty name | validate_dynamic | brokers/<default> | on all brokers, the same way |
-| group (embedded store only) | validate_group_config | groups/<sanitized id> | the coordinator's rules |
+| group (no Apache Kafka in the cluster) | validate_group_config | groups/<sanitized id> | the coordinator's rules |
 | logger | loggers | nowhere | at once |
 """
 
@@ -131,6 +131,7 @@ async def replace(
     path = entity_path(services, resource_type, name)
     _check(services, resource_type, name, settings)
     if not validate_only:
+        _check_store(services)
         await services.configs.write(path, settings)
 
 
@@ -148,7 +149,14 @@ async def change(
     if validate_only:
         decide(services.configs.get(path))
     else:
+        _check_store(services)
         await services.configs.change(path, decide)
+
+
+def _check_store(services: Services) -> None:
+    """REQUEST_TIMED_OUT where nothing can be written for the time being."""
+    if services.store_watch.is_away:
+        raise KafkaError(Errors.REQUEST_TIMED_OUT, "The metadata store can't be reached at the moment.")
 
 
 def _check(services: Services, resource_type: int, name: str, settings: Mapping[str, str]) -> None:

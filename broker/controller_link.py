@@ -83,7 +83,7 @@ class ControllerLink:
         return controller
 
     def _to_controller(self) -> BrokerConnection:
-        endpoint = controller_endpoint(self._config, self._cache)
+        endpoint = controller_endpoint(self._config, self._cache, self._cache.controller_id)
         known = self._connection
         if known is None or (known.host, known.port) != (endpoint.host, endpoint.port):
             self.close()
@@ -103,9 +103,9 @@ class ControllerLink:
             self._connected_to = -1
 
 
-def controller_endpoint(config: BrokerConfig, cache: MetadataCache) -> Endpoint:
-    """Where another broker that is the controller is to be asked. Raises ConnectionError where none is known."""
-    endpoint = cache.endpoint(cache.controller_id, config.inter_broker_listener)
+def controller_endpoint(config: BrokerConfig, cache: MetadataCache, controller_id: int) -> Endpoint:
+    """Where another broker that is the controller is to be asked. Raises ConnectionError where it is not known."""
+    endpoint = cache.endpoint(controller_id, config.inter_broker_listener)
     if endpoint is None:
         raise ConnectionError("no controller is known")
     return endpoint

@@ -31,13 +31,13 @@ _BARE_HEADER = 7 << 16
 
 
 class Handler(NamedTuple):
-    """A module of broker/apis (and of protocol/messages) and the versions it serves, both ends included. One that
-    `needs_store` has nothing to do without the metadata store."""
+    """A module of broker/apis (and of protocol/messages) and the versions it serves, both ends included. What is
+    `by_controller` only a controller does, and with the metadata store."""
 
     module: str
     lowest: int
     highest: int
-    needs_store: bool = False
+    by_controller: bool = False
 
 
 HANDLERS: dict[int, Handler] = {
@@ -48,7 +48,7 @@ HANDLERS: dict[int, Handler] = {
     4: Handler("leader_and_isr", 0, 7),
     5: Handler("stop_replica", 0, 4),
     6: Handler("update_metadata", 0, 8),
-    7: Handler("controlled_shutdown", 0, 3, needs_store=True),
+    7: Handler("controlled_shutdown", 0, 3, by_controller=True),
     8: Handler("offset_commit", 0, 10),
     9: Handler("offset_fetch", 0, 10),
     10: Handler("find_coordinator", 0, 6),
@@ -60,8 +60,8 @@ HANDLERS: dict[int, Handler] = {
     16: Handler("list_groups", 0, 5),
     17: Handler("sasl_handshake", 0, 1),
     18: Handler("api_versions", 0, 4),
-    19: Handler("create_topics", 0, 7, needs_store=True),
-    20: Handler("delete_topics", 0, 6, needs_store=True),
+    19: Handler("create_topics", 0, 7, by_controller=True),
+    20: Handler("delete_topics", 0, 6, by_controller=True),
     21: Handler("delete_records", 0, 2),
     22: Handler("init_producer_id", 0, 5),  # 6 is not served by any release yet (KIP-939)
     23: Handler("offset_for_leader_epoch", 0, 4),
@@ -69,21 +69,21 @@ HANDLERS: dict[int, Handler] = {
     30: Handler("create_acls", 0, 3),
     31: Handler("delete_acls", 0, 3),
     32: Handler("describe_configs", 0, 4),
-    33: Handler("alter_configs", 0, 2, needs_store=True),
+    33: Handler("alter_configs", 0, 2),
     34: Handler("alter_replica_log_dirs", 0, 2),
     35: Handler("describe_log_dirs", 0, 5),
     36: Handler("sasl_authenticate", 0, 2),
-    37: Handler("create_partitions", 0, 3, needs_store=True),
+    37: Handler("create_partitions", 0, 3, by_controller=True),
     42: Handler("delete_groups", 0, 2),
-    43: Handler("elect_leaders", 0, 2, needs_store=True),
-    44: Handler("incremental_alter_configs", 0, 1, needs_store=True),
-    45: Handler("alter_partition_reassignments", 0, 1, needs_store=True),
+    43: Handler("elect_leaders", 0, 2, by_controller=True),
+    44: Handler("incremental_alter_configs", 0, 1),
+    45: Handler("alter_partition_reassignments", 0, 1, by_controller=True),
     46: Handler("list_partition_reassignments", 0, 0),
     47: Handler("offset_delete", 0, 0),
-    56: Handler("alter_partition", 0, 3, needs_store=True),
+    56: Handler("alter_partition", 0, 3, by_controller=True),
     60: Handler("describe_cluster", 0, 2),
     61: Handler("describe_producers", 0, 0),
-    67: Handler("allocate_producer_ids", 0, 0, needs_store=True),
+    67: Handler("allocate_producer_ids", 0, 0, by_controller=True),
     68: Handler("consumer_group_heartbeat", 0, 1),
     69: Handler("consumer_group_describe", 0, 1),
     74: Handler("list_config_resources", 0, 1),
@@ -153,7 +153,7 @@ class ServedVersion:
             self.decode = lambda frame, position: decode(frame, 8)
         self.encode = codec.encoder(self.response_class, version)
         self.handle: Callable[[RequestContext, Any], Any] = (
-            _with_store(module.handle) if handler.needs_store else module.handle
+            _in_office(module.handle) if handler.by_controller else module.handle
         )
         self.error_hook: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
         self.flexible = version in request_class.FLEXIBLE
@@ -177,13 +177,16 @@ class ServedVersion:
         return self.response_class(**values)
 
 
-def _with_store(handle: Callable[[RequestContext, Any], Any]) -> Callable[[RequestContext, Any], Any]:
-    def handle_with_store(context: RequestContext, request: Any) -> Any:
+def _in_office(handle: Callable[[RequestContext, Any], Any]) -> Callable[[RequestContext, Any], Any]:
+    """Without the store this broker can't do a controller's work, and another one may be the controller by now: whoever
+    asks has to look for it again. Kafka's brokers would repeat their requests here for any other answer."""
+
+    def handle_in_office(context: RequestContext, request: Any) -> Any:
         if context.services.store_watch.is_away:
-            raise KafkaError(Errors.REQUEST_TIMED_OUT, "The metadata store can't be reached at the moment.")
+            raise KafkaError(Errors.NOT_CONTROLLER)
         return handle(context, request)
 
-    return handle_with_store
+    return handle_in_office
 
 
 class PendingAnswer:

@@ -84,13 +84,16 @@ async def _while_in_office(answer: Coroutine[Any, Any, T], controller: Controlle
         return waiting.result()
     finally:
         waiting.cancel()
+        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 async def _ask(broker_id: int, config: BrokerConfig, cache: MetadataCache, controller: Controller) -> list[str]:
     """What remains. Raises OSError and KafkaError."""
     if controller.is_active:
         return [str(at) for at in await controller.announce_shutdown(broker_id, controller.broker_epoch)]
-    connection = connect(controller_endpoint(config, cache), broker_id, config, asyncio.get_running_loop())
+    # The one that the store names: what UpdateMetadata said last may be of a controller that hangs.
+    endpoint = controller_endpoint(config, cache, controller.controller_id)
+    connection = connect(endpoint, broker_id, config, asyncio.get_running_loop())
     try:
         request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=controller.broker_epoch)
         response: ControlledShutdownResponse = await _while_in_office(connection.send(request, VERSION), controller)

@@ -225,8 +225,14 @@ def _unassign(dropped: dict[int, list[TopicPartition]], outcome: Outcome) -> Non
 
 
 def decide_unassigned(state: ControllerState, event: ReplicasUnassigned) -> Steps[Plan]:
-    kept = (at for at in event.partitions if at.topic not in state.deletions)
+    kept = (at for at in _still_unassigned(state, event) if at.topic not in state.deletions)
     return Plan((yield from without(state, event.broker_id, kept, {})), {})
+
+
+def _still_unassigned(state: ControllerState, event: ReplicasUnassigned) -> list[TopicPartition]:
+    """Another move may have brought the broker back, where this was put off."""
+    found = ((at, state.partition(at)) for at in event.partitions)
+    return [at for at, partition in found if partition is None or event.broker_id not in partition.replicas]
 
 
 def apply_unassigned(
@@ -241,7 +247,7 @@ def apply_unassigned(
     outcome.tell(at for at, _ in written.states)
     if leaderless:  # a move that was replaced by another one has dropped the leader that it had brought
         outcome.events.append(LeadersNeeded(tuple(leaderless)))
-    gone = tuple(at for at in event.partitions if at not in written.refused)
+    gone = tuple(at for at in _still_unassigned(state, event) if at not in written.refused)
     if gone and state.is_live(event.broker_id):
         raised = frozenset(at for at, _ in written.states)
         outcome.notices += [TellStop(event.broker_id, gone, False, raised), TellStop(event.broker_id, gone, True)]

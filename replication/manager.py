@@ -185,7 +185,7 @@ class ReplicaManager:
             self._tell(current)
         except KafkaError as error:
             at = TopicPartition(name, index)
-            if error.code == Errors.KAFKA_STORAGE_ERROR and self._log_manager.may_be_offline(at):
+            if error.code == Errors.KAFKA_STORAGE_ERROR and self._log_manager.may_be_offline(at, is_new=state.is_new):
                 self._offline.add(at)
             return error.code
         except OSError as error:

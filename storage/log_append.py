@@ -240,8 +240,9 @@ async def append_as_follower_in_turn(log: Log, records: memoryview) -> AppendInf
     """As append_as_follower."""
     _begin_inside(log, records)
     check = partial(read_batches, records, log.log_end_offset)
-    workshop = log.host.workshop
-    batches = await workshop.call(check) if workshop is not None and len(records) > LARGE_WRITE else check()
+    workshop, first = log.host.workshop, next((header for _, header in iter_headers(records)), None)
+    large = first is not None and first.size > LARGE_WRITE  # a thread gives up the interpreter lock for its CRC
+    batches = await workshop.call(check) if workshop is not None and large else check()
     if log.gone is not None:
         raise log.too_late()
     for run in _runs(log, records, batches):

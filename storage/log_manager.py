@@ -202,11 +202,12 @@ class LogManager:
         """Whether the partition's log lies in a directory that is offline (KAFKA_STORAGE_ERROR)."""
         return topic_partition in self._offline
 
-    def may_be_offline(self, topic_partition: TopicPartition) -> bool:
-        """As is_offline, or it has no log here and may have one in a directory that is offline."""
-        return topic_partition in self._offline or (
-            topic_partition not in self.logs and len(self.online) < len(self.directories)
-        )
+    def may_be_offline(self, topic_partition: TopicPartition, *, is_new: bool) -> bool:
+        """As is_offline, or it has no log here and, unless it `is_new`, may have one in a directory that is offline."""
+        if topic_partition in self.logs:
+            return False
+        online = self.online
+        return topic_partition in self._offline or not online or (not is_new and len(online) < len(self.directories))
 
     def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
         """The high watermark that the last run left, 0 if there is none."""
@@ -229,12 +230,11 @@ class LogManager:
         if log is not None:
             self._settle_topic_id(log, topic_id)
             return log
-        online = self.online
-        if topic_partition in self._offline or not online or (not is_new and len(online) < len(self.directories)):
+        if self.may_be_offline(topic_partition, is_new=is_new):
             raise KafkaError(
                 Errors.KAFKA_STORAGE_ERROR, f"Can not create log for {topic_partition}: a log directory is offline"
             )
-        fewest = min(online, key=lambda candidate: len(candidate.logs))
+        fewest = min(self.online, key=lambda candidate: len(candidate.logs))
         directory = self.mover.preferred(topic_partition) or fewest
         try:
             log = self._create(directory, topic_partition, topic_id, overrides)

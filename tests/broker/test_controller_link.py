@@ -72,3 +72,22 @@ async def test_a_broker_that_leaves_asks_the_next_controller() -> None:
     controller.controller_id = 3
     with pytest.raises(ConnectionError, match="another controller"):
         await asyncio.wait_for(asking, 5)
+
+
+async def test_a_broker_that_leaves_asks_whom_the_store_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What UpdateMetadata said last may be of the one that hangs."""
+    cache, controller = MetadataCache("cluster", 1), SimpleNamespace(is_active=False, controller_id=3, broker_epoch=5)
+    cache.update(live(2, b1=1, b2=2222, b3=3333))
+    asked: list[int] = []
+
+    def connect(endpoint: Any, *_: object) -> Any:
+        asked.append(endpoint.port)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(leaving, "connect", connect)
+    with pytest.raises(ConnectionRefusedError):
+        await leaving._ask(1, BrokerConfig({}), cache, controller)  # type: ignore[arg-type]
+    controller.controller_id = -1
+    with pytest.raises(ConnectionError, match="no controller"):
+        await leaving._ask(1, BrokerConfig({}), cache, controller)  # type: ignore[arg-type]
+    assert asked == [3333]

@@ -15,9 +15,14 @@ from pybroker.protocol.clock import ManualClock
 from pybroker.protocol.codec import encode_bytes
 from pybroker.protocol.errors import Errors, KafkaError
 from pybroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pybroker.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from tests.broker.room import open_room
 
-BOUND = [key for key, handler in HANDLERS.items() if handler.needs_store]
+BOUND = [key for key, handler in HANDLERS.items() if handler.by_controller]
 
 
 def test_it_is_away_after_a_while_and_until_it_is_back() -> None:
@@ -42,7 +47,7 @@ def test_each_has_an_answer_for_it(key: int) -> None:
     request: Any = getattr(messages, f"{name}Request")()
     for version in range(handler.lowest, handler.highest + 1):
         served = ServedVersion(handler, key, version, ApiMetrics())
-        response = served.error_response(request, KafkaError(Errors.REQUEST_TIMED_OUT))
+        response = served.error_response(request, KafkaError(Errors.NOT_CONTROLLER))
         assert response is not None
         encode_bytes(response, version)
 
@@ -55,7 +60,20 @@ async def test_a_request_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.
         )
         room.services.store_watch.session_changed("suspended")
         (refused,) = (await room.call(request, 7)).topics
+        assert refused.error_code == Errors.NOT_CONTROLLER
+        (refused,) = (await room.call(set_retention(), 1)).responses
         assert refused.error_code == Errors.REQUEST_TIMED_OUT
         room.services.store_watch.session_changed("connected")
         (made,) = (await room.call(request, 7)).topics
         assert made.error_code == Errors.NONE
+        (changed,) = (await room.call(set_retention(), 1)).responses
+        assert changed.error_code == Errors.NONE
+        room.services.store_watch.session_changed("suspended")
+        (checked,) = (await room.call(set_retention(validate_only=True), 1)).responses
+        assert checked.error_code == Errors.NONE
+
+
+def set_retention(validate_only: bool = False) -> IncrementalAlterConfigsRequest:
+    config = AlterableConfig(name="retention.ms", config_operation=0, value="5")
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[config])
+    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)

@@ -23,6 +23,7 @@
     * log-dir 2                    a notification that broker 2 has lost a log directory
     * lost 2 t-0                   broker 2 answers LeaderAndIsr with KAFKA_STORAGE_ERROR; `serves` without
     * unclean-allowed t            the topic's settings have changed; without a name those of all topics
+    * unassigned 2 t-0             what follows from a move, put off till now
     * isr-changed t-0              a notification of an older leader; the state is what was `found`
 
 A line `refuse PATH` before an event makes the next write of that path fail with BadVersion; `found STATE...` (as
@@ -58,6 +59,7 @@ from pybroker.controller.state import (
     ReassignmentRequested,
     ReplicasAnswered,
     ReplicasDeleted,
+    ReplicasUnassigned,
     ShutdownAnnounced,
     StatesRead,
     TopicChanged,
@@ -205,6 +207,8 @@ class Script:
             return ReplicasAnswered(int(rest[0]), at if what == "serves" else (), at if what == "lost" else ())
         if what == "unclean-allowed":
             return UncleanAllowed(rest[0] if rest else None)
+        if what == "unassigned":
+            return ReplicasUnassigned(int(rest[0]), tuple(_at(word) for word in rest[1:]))
         if what == "isr-changed":
             return IsrsChanged({_at(word): self.found.pop(_at(word)) for word in rest})
         raise ValueError(f"what is {what!r}?")

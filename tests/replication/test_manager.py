@@ -95,6 +95,25 @@ async def test_a_replica_that_met_a_full_disk_can_be_stopped(
     assert replicas.partition("t", 0).leader is not None
 
 
+async def test_a_full_disk_beside_a_failed_one_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directories = [tmp_path / "x", tmp_path / "y"]
+    for each in directories:
+        each.mkdir()
+    logs = LogManager(BrokerConfig({}), directories, ManualClock())
+    logs.load()
+    logs.fail_directory(logs.directories[0], OSError(5, "Input/output error"))
+    replicas = ReplicaManager(1, logs, logs.clock, lambda *_: None, lambda _: {})
+    request = order(1, leader=1)
+    request.topic_states[0].partition_states[0].is_new = True
+    with monkeypatch.context() as patches:
+        patches.setattr(LogManager, "_create", full)
+        answer = await replicas.become_leader_or_follower(request)
+        assert answer.topics[0].partition_errors[0].error_code == Errors.KAFKA_STORAGE_ERROR
+    stopped = await replicas.stop_replicas(stop(delete=True))
+    assert [each.error_code for each in stopped.partition_errors] == [Errors.NONE]
+    logs.shutdown()
+
+
 def full(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
