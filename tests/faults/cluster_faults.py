@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tests.faults.cluster_checks import COMPACTED, UNSURE, eventually, place, records_of
-from tests.faults.cluster_rounds import SETTLING_S, Answer, Cluster, Node
+from tests.faults.cluster_rounds import SETTLING_S, Answer, Cluster, Node, PartitionState
 from tests.faults.cluster_traffic import At, Sender, Traffic
 from tests.support.broker import wait_until
 from tests.support.records import batch
@@ -312,12 +312,12 @@ def elect_unclean(scene: Scene) -> None:
         produce(cluster, (name, 0), [b"both"])
     cluster.nodes[behind].kill()
     for name in topics:
-        wait_until(lambda name=name: cluster.partitions()[name, 0][3] == (ahead,), SETTLING_S, "a smaller ISR")
+        wait_until(lambda name=name: known(cluster, (name, 0))[3] == (ahead,), SETTLING_S, "a smaller ISR")
         produce(cluster, (name, 0), [b"one"])
     cluster.nodes[ahead].kill()
     cluster.nodes[behind].start()
-    wait_until(lambda: cluster.partitions()["unclean", 0][0] == behind, SETTLING_S, "the unclean leader")
-    assert cluster.partitions()["clean", 0][0] not in (ahead, behind)
+    wait_until(lambda: known(cluster, ("unclean", 0))[0] == behind, SETTLING_S, "the unclean leader")
+    assert known(cluster, ("clean", 0))[0] not in (ahead, behind)
     produce(cluster, ("unclean", 0), [b"other"])
     cluster.nodes[ahead].start()
     produce(cluster, ("clean", 0), [b"again"])
@@ -327,6 +327,12 @@ def elect_unclean(scene: Scene) -> None:
         eventually(_check_values, cluster, broker_id, "unclean", [b"both", b"other"])
     _delete_topics(cluster, *topics)
     _wait_until_gone(cluster, *topics)
+
+
+def known(cluster: Cluster, at: At) -> PartitionState:
+    """What a broker says of a partition, as soon as one does: one that has just started may not know it yet."""
+    state: PartitionState = wait_until(lambda: cluster.partitions().get(at), SETTLING_S, f"somebody who knows {at}")
+    return state
 
 
 def _check_values(cluster: Cluster, broker_id: int, name: str, wanted: list[bytes]) -> None:
