@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from pybroker.controller.store import SessionState
 from pybroker.protocol.clock import Clock
 
 #: Requests wait for a store that is away, as its outages are short mostly; after so long new ones are refused at once.
@@ -19,7 +18,7 @@ class StoreWatch:
         self._clock = clock
         self._since_ms: int | None = None
 
-    def session_changed(self, state: Literal["connected", "suspended", "expired"]) -> None:
+    def session_changed(self, state: SessionState) -> None:
         """For MetadataStore.on_session."""
         if state == "connected":
             self._since_ms = None
