@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Random;
+import java.util.TreeSet;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -25,6 +26,33 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * Commands come in lines: "go" and "hold" for the producer; the end of the input ends either.
  */
 public final class RoundClient {
+    /** Batches that a leader of either kind remembers of a producer. */
+    private static final int REMEMBERED = 5;
+
+    /**
+     * Numbers of a partition's records that are not acknowledged. The producer keeps to five batches in flight at a
+     * connection, not at a partition: where a leader that was replaced does not answer, any number may be acknowledged
+     * by the new one, and the first, sent again, lies too far back for Kafka's leader, who refuses it for ever. So at
+     * most so many records lie between the first that is not acknowledged and the next, each a batch at worst.
+     */
+    private static final class Open {
+        private final TreeSet<Integer> numbers = new TreeSet<>();
+        private int next = 0;
+
+        /** The next number, or -1 while the first that is open is too far back. */
+        synchronized int take() {
+            if (!numbers.isEmpty() && next - numbers.first() >= REMEMBERED) {
+                return -1;
+            }
+            numbers.add(next);
+            return next++;
+        }
+
+        synchronized void done(int number) {
+            numbers.remove(number);
+        }
+    }
+
     private static volatile String command = "";
 
     private static synchronized void tell(String line) {
@@ -63,7 +91,8 @@ public final class RoundClient {
         String name = settings.get("name").asText();
         String filling = ".".repeat(settings.get("filling").asInt());
         Random random = new Random(1);
-        Map<TopicPartition, Integer> next = new HashMap<>();
+        Map<TopicPartition, Open> open = new HashMap<>();
+        places.forEach(place -> open.put(place, new Open()));
         ByteArraySerializer plain = new ByteArraySerializer();
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(options(settings), plain, plain)) {
             boolean held = true;
@@ -80,14 +109,22 @@ public final class RoundClient {
                 held = false;
                 for (int count = 0; count < 8; count++) {
                     TopicPartition place = places.get(random.nextInt(places.size()));
-                    int number = next.merge(place, 1, Integer::sum) - 1;
+                    Open there = open.get(place);
+                    int number = there.take();
+                    if (number < 0) {
+                        continue;
+                    }
                     String said = name + ":" + place.partition() + ":" + number + ":";
                     byte[] value = (said + filling).getBytes(StandardCharsets.US_ASCII);
                     producer.send(
                         new ProducerRecord<>(place.topic(), place.partition(), null, value),
-                        (done, error) -> tell(error == null
-                            ? "acked " + place.topic() + " " + place.partition() + " " + done.offset() + " " + number
-                            : "failed " + place + " " + number + ": " + error));
+                        (done, error) -> {
+                            there.done(number);
+                            String which = place.topic() + " " + place.partition();
+                            tell(error == null
+                                ? "acked " + which + " " + done.offset() + " " + number
+                                : "failed " + which + " " + number + ": " + error);
+                        });
                 }
                 Thread.sleep(20);
             }
